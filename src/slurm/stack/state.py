@@ -1,0 +1,92 @@
+"""`cluster.json`: what runs in a cluster's directory, so that another process can find and stop it."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from slurm.errors import StackError
+from slurm.stack.processes import Process
+from slurm.stack.topology import NodeSpec, Topology
+
+_FILE = "cluster.json"
+_VERSION = 1
+
+
+@dataclass
+class State:
+    """The topology of a cluster and its daemons' processes, by daemon name (`slurmd-n1`)."""
+
+    topology: Topology
+    enforcement: str
+    processes: dict[str, Process] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def save(self) -> None:
+        """Write the file anew, in one step."""
+        topology = asdict(self.topology)
+        topology["directory"] = str(self.topology.directory)
+        document = {
+            "version": _VERSION,
+            "engine": "native",
+            "topology": topology,
+            "enforcement": self.enforcement,
+            "processes": {name: asdict(process) for name, process in self.processes.items()},
+            "notes": self.notes,
+        }
+        path = self.topology.directory / _FILE
+        fresh = path.with_name(_FILE + ".new")
+        fresh.write_text(json.dumps(document, indent=1) + "\n")
+        os.replace(fresh, path)
+
+    def alive(self) -> list[str]:
+        """The names of the daemons that run now."""
+        return [name for name, process in self.processes.items() if process.alive()]
+
+
+def load(directory: Path) -> State | None:
+    """What the directory's file says, or None where no cluster was ever made."""
+    path = directory / _FILE
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StackError(f"{path} cannot be read: {error}") from error
+    if document.get("version") != _VERSION:
+        raise StackError(
+            f"{path} was written by another version of this package",
+            hint="take the cluster down with that version, or use another directory",
+        )
+    topology = document["topology"]
+    topology["directory"] = Path(topology["directory"])
+    topology["nodes"] = tuple(NodeSpec(**node) for node in topology["nodes"])
+    topology["extra_conf"] = tuple(topology["extra_conf"])
+    return State(
+        Topology(**topology),
+        document["enforcement"],
+        {name: Process(**process) for name, process in document["processes"].items()},
+        document["notes"],
+    )
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Only one process at a time brings this directory's cluster up or down."""
+    descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StackError(
+                f"another process is bringing the cluster in {directory} up or down",
+                hint="wait for it to end, then look with: slurm cluster status",
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)

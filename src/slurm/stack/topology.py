@@ -1,0 +1,120 @@
+"""What a cluster consists of, as values: its nodes, ports, limits and where its files lie."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slurm.errors import StackError
+
+# Slurm's configuration has no quoting for paths: commas, blanks, '#' and '%' mean something there.
+_PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+@-]*\Z")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+# sun_path holds 108 bytes with the closing zero; munge appends ".lock" to its socket's path.
+_LONGEST_DIR = 107 - len("/munge/munge.socket.lock")
+_OWN_FILES = ("slurm.conf", "slurmdbd.conf")
+
+
+@dataclass(frozen=True)
+class NodeSpec:
+    """One compute node: what it offers, and the port of its slurmd."""
+
+    name: str
+    port: int
+    cpus: int = 8
+    memory_mb: int = 4000
+
+
+@dataclass(frozen=True)
+class Topology:
+    """A whole cluster; all configuration files are a function of this value."""
+
+    name: str
+    directory: Path
+    host: str
+    user: str
+    nodes: tuple[NodeSpec, ...]
+    slurmctld_port: int
+    slurmdbd_port: int | None
+    enforce_memory: bool
+    extra_conf: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def accounting(self) -> bool:
+        """Whether the cluster has a database and slurmdbd."""
+        return self.slurmdbd_port is not None
+
+    @property
+    def node_names(self) -> list[str]:
+        """The names of the compute nodes, in order."""
+        return [node.name for node in self.nodes]
+
+    @property
+    def slurm_conf(self) -> Path:
+        """The file that SLURM_CONF names."""
+        return self.directory / "etc" / "slurm.conf"
+
+    @property
+    def munge_socket(self) -> Path:
+        """Where this cluster's own munged listens."""
+        return self.directory / "munge" / "munge.socket"
+
+    @property
+    def database_socket(self) -> Path:
+        """Where this cluster's own MariaDB listens; it has no TCP port."""
+        return self.directory / "db" / "mariadb.sock"
+
+    def log(self, daemon: str) -> Path:
+        """Where a daemon's own words are, from its first line on."""
+        return self.directory / "log" / f"{daemon}.out"
+
+
+def checked_directory(directory: str | Path) -> Path:
+    """The absolute directory, or an error that says why a cluster cannot live there."""
+    path = Path(directory).expanduser().resolve()
+    if not _PLAIN_PATH.match(str(path)):
+        raise StackError(
+            f"dir={str(path)!r} has characters that slurm.conf cannot express",
+            hint="use a directory of letters, digits and . _ + @ - only",
+        )
+    if len(str(path)) > _LONGEST_DIR:
+        raise StackError(
+            f"dir={str(path)!r} is too long: a unix socket in it would pass 107 bytes",
+            hint=f"use a directory of at most {_LONGEST_DIR} characters, such as /tmp/slurm1",
+        )
+    return path
+
+
+def check_request(
+    name: str | None, nodes: int, cpus: int, memory_mb: int, files: dict[str, str]
+) -> None:
+    """Refuse what no cluster can be made of, naming the argument and the value."""
+    if name is not None and not _NAME.match(name):
+        raise StackError(
+            f"name={name!r} is not a cluster name",
+            hint="start with a lower case letter, then letters, digits or _, at most 32",
+        )
+    for argument, value, least, most in (
+        ("nodes", nodes, 1, 1000),
+        ("cpus", cpus, 1, 4096),
+        ("memory_mb", memory_mb, 100, 1 << 30),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise StackError(
+                f"{argument}={value!r} is not possible",
+                hint=f"{argument} is a whole number from {least} to {most}",
+            )
+    for file in files:
+        if file in _OWN_FILES:
+            raise StackError(
+                f"files[{file!r}]: this file is written by the stack itself",
+                hint="add lines to slurm.conf with extra_conf (--conf-line)",
+            )
+        if not _FILE_NAME.match(file):
+            raise StackError(
+                f"files[{file!r}] is not a plain file name",
+                hint="give the name it shall have beside slurm.conf, such as oci.conf",
+            )
