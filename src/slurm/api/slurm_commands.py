@@ -1,0 +1,486 @@
+"""The command line of each Slurm command that we run, its environment, and how its jobs are read.
+
+Nothing is started here: a builder returns an argument list, a parser takes the text that came
+back. The commands are run with `command_env` (sbatch with `submission_env`), which is what makes
+times come as epoch seconds and array lists come whole. This file is also sent to login nodes, so
+it needs no other module of this package and runs on Python 3.6.
+"""
+
+import re
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+# Unit and record separators: no path or name that a person types holds them, and every Slurm since
+# 20.02 prints a field whole when its format has a suffix instead of a width.
+_UNIT = "\x1f"
+_ROW_END = "\x1f\x1e"
+# Between the two free texts of a row, so that the second may even hold a unit separator.
+_TEXTS = "\x1f\x1e\x1f"
+
+
+class JobStatus(NamedTuple):
+    """One job, or one array element, as the scheduler sees it."""
+
+    #: "123" or "123_4"; the pending rest of an array is one row, "123_[5-10%2]": see `expand_rows`.
+    job_id: str
+    #: The long name, such as "RUNNING" or "CANCELLED".
+    state: str
+    #: Why it waits or why it ended, in Slurm's words; "" when there is nothing to say.
+    reason: str
+    #: The host list, such as "n[1-2]"; "" before it starts.
+    nodes: str
+    #: What the script exited with; None until it has ended.
+    exit_code: Optional[int]
+    #: The signal that ended it, None for none (125 is Slurm's mark for out of memory).
+    signal: Optional[int]
+    #: Epoch seconds. A requeue sets `submit` anew.
+    submit: Optional[int]
+    #: Epoch seconds, only when it has really started: never Slurm's forecast.
+    start: Optional[int]
+    #: Epoch seconds, only when it has really ended: never the time limit.
+    end: Optional[int]
+    #: How often it was requeued; of sacct: how many earlier records it has.
+    restarts: int
+    #: The whole path. In rows of sacct it is what accounting stores: see `accounted_path`.
+    work_dir: str
+    #: The job's name.
+    name: str
+
+
+class UnreadableAnswer(ValueError):
+    """A Slurm command answered with text that has not the form we know; nothing was guessed."""
+
+
+# ---- the environment of the commands ------------------------------------------------------------
+
+_COMMAND_SETTINGS = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
+_KEPT_IN_JOB = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
+_SDK = "SLURM_SDK_"
+
+# SBATCH_* variables whose option is not simply the rest of the name.
+_OPTION_OF_VARIABLE = {
+    "SBATCH_ARRAY_INX": "array",
+    "SBATCH_DEBUG": "verbose",
+    "SBATCH_MEM_PER_NODE": "mem",
+    "SBATCH_REQ_SWITCH": "switches",
+    "SBATCH_TIMELIMIT": "time",
+    "SBATCH_WAIT4SWITCH": "switches",
+}
+# Options that exclude or undo one another: setting one must also silence the others' variables.
+_RIVALS = (
+    frozenset(("mem", "mem-per-cpu", "mem-per-gpu")),
+    frozenset(("requeue", "no-requeue")),
+    frozenset(("core-spec", "thread-spec")),
+)
+# Never wanted: sbatch would wait for the job, make an array of it, or talk into its answer.
+_NEVER_HONOURED = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG")
+
+
+def command_env(environ: Mapping[str, str]) -> Dict[str, str]:
+    """The environment for every command but sbatch: plain answers, whole lists, epoch seconds."""
+    env = {k: v for k, v in environ.items() if not k.startswith(_COMMAND_SETTINGS)}
+    env.update(LC_ALL="C", SLURM_BITSTR_LEN="0", SLURM_TIME_FORMAT="%s")
+    return env
+
+
+def submission_env(environ: Mapping[str, str], options_set: Iterable[str]) -> Dict[str, str]:
+    """The environment for sbatch, which is also the environment that the job inherits.
+
+    `options_set` names the options that the submission sets ("partition", "cpus_per_task", ...):
+    their SBATCH_* variables are dropped, for they would override the #SBATCH lines; the others are
+    honoured. Inside a job, that job's own SLURM_* are dropped too. LC_ALL and the time format stay
+    the user's, since the job would see ours.
+    """
+    silenced = {name.replace("_", "-") for name in options_set}
+    for rivals in _RIVALS:
+        if silenced & rivals:
+            silenced |= rivals
+    inside = "SLURM_JOB_ID" in environ or "SLURM_JOBID" in environ
+    return {
+        name: value
+        for name, value in environ.items()
+        if not (inside and _belongs_to_a_job(name))
+        and not (name.startswith("SBATCH_") and _sbatch_option(name) in silenced)
+        and name not in _NEVER_HONOURED
+    }
+
+
+def honoured_variables(environ: Mapping[str, str], options_set: Iterable[str]) -> Dict[str, str]:
+    """The SBATCH_* variables that will act on a submission, for a dry-run to show."""
+    env = submission_env(environ, options_set)
+    return {name: value for name, value in env.items() if name.startswith("SBATCH_")}
+
+
+def _sbatch_option(variable: str) -> str:
+    """The long option, with dashes, that an SBATCH_* variable stands for."""
+    plain = variable[len("SBATCH_") :].lower().replace("_", "-")
+    return _OPTION_OF_VARIABLE.get(variable, plain)
+
+
+def _belongs_to_a_job(name: str) -> bool:
+    """Whether a variable describes the job we are in, and must not leak into another."""
+    if name.startswith(("SLURM_", "SLURMD_", "SBATCH_CPU_BIND", "SBATCH_MEM_BIND", "SRUN_")):
+        return name not in _KEPT_IN_JOB and not name.startswith(_SDK)
+    return False
+
+
+# ---- job ids ------------------------------------------------------------------------------------
+
+_ID = re.compile(r"([0-9]+(?:\+[0-9]+|_[0-9]+|_\[[0-9,:%-]+\])?)(?:;([A-Za-z0-9._-]+))?\Z")
+
+
+def split_cluster(job_id: str) -> Tuple[str, str]:
+    """`"12_3;east"` as `("12_3", "east")`, the cluster "" when none is named; checked."""
+    found = _ID.match(job_id)
+    if found is None:
+        raise ValueError(
+            "job id {!r} is not one: expected digits, such as 123, 123_4 or 123;cluster".format(
+                job_id
+            )
+        )
+    return found.group(1), found.group(2) or ""
+
+
+def _ids_and_cluster(ids: Union[str, Iterable[str]]) -> Tuple[List[str], List[str]]:
+    """The checked bare ids, and `["-M", cluster]` or nothing."""
+    pairs = [split_cluster(i) for i in ([ids] if isinstance(ids, str) else ids)]
+    clusters = sorted({cluster for _, cluster in pairs})
+    if not pairs:
+        raise ValueError("no job id was given")
+    if len(clusters) > 1:
+        raise ValueError(
+            "one command speaks to one cluster, but the job ids name {}".format(clusters)
+        )
+    return [bare for bare, _ in pairs], (["-M", clusters[0]] if clusters[0] else [])
+
+
+# ---- sbatch -------------------------------------------------------------------------------------
+
+
+def sbatch_command(script_path: str) -> List[str]:
+    """Submit the script; the answer is for `parse_sbatch`."""
+    return ["sbatch", "--parsable", script_path]
+
+
+def parse_sbatch(stdout: str) -> str:
+    """The job id that `sbatch --parsable` printed last, with `;cluster` where there is one."""
+    lines = [line.strip() for line in stdout.splitlines() if line.strip()]
+    # A site's submit filter may print above the id, never below it.
+    last = lines[-1] if lines else ""
+    found = _ID.match(last)
+    if found is None or not found.group(1).isdigit():
+        raise UnreadableAnswer(
+            "sbatch --parsable ended with {!r}, which is not a job id".format(last)
+        )
+    return last
+
+
+# ---- squeue -------------------------------------------------------------------------------------
+
+_SQUEUE_FIELDS = (
+    "JobArrayID",
+    "State",
+    "Reason",
+    "NodeList",
+    "exit_code",
+    "SubmitTime",
+    "StartTime",
+    "EndTime",
+    "RestartCnt",
+)
+
+
+def squeue_command(cluster: str = "") -> List[str]:
+    """Ask once for all jobs of this user, in all states; the answer is for `parse_squeue`."""
+    fields = [name + ":" + _UNIT for name in _SQUEUE_FIELDS]
+    fields += ["Name:" + _TEXTS, "WorkDir:" + _ROW_END]
+    where = ["-M", cluster] if cluster else []
+    return ["squeue", "--me", "-t", "all", "-h", *where, "-O", ",".join(fields)]
+
+
+def parse_squeue(text: str) -> List[JobStatus]:
+    """The rows of `squeue_command`; names and directories may hold anything, even newlines."""
+    rows = text.split(_ROW_END + "\n")
+    if rows.pop().strip():
+        raise UnreadableAnswer("squeue's answer ends within a row")
+    return [_squeue_row(row) for row in rows]
+
+
+def _squeue_row(row: str) -> JobStatus:
+    """One row, without its end mark."""
+    fields = row.split(_UNIT, len(_SQUEUE_FIELDS))
+    name, mark, work_dir = fields[-1].partition(_TEXTS)
+    if len(fields) != len(_SQUEUE_FIELDS) + 1 or not mark:
+        raise UnreadableAnswer("squeue answered with a row we do not know: {!r}".format(row[:200]))
+    job_id, state, reason, nodes, exit_status, submit, start, end, restarts = fields[:-1]
+    # With -M a line "CLUSTER: name" stands above the rows of each cluster.
+    job_id = job_id.rpartition("\n")[2]
+    return _status(
+        job_id, state, reason, nodes, exit_status, (submit, start, end), restarts, work_dir, name
+    )
+
+
+# ---- scontrol show job --------------------------------------------------------------------------
+
+
+def scontrol_show_command(job_id: str) -> List[str]:
+    """Ask about one job, or all elements of one array; the answer is for `parse_scontrol_jobs`."""
+    # One line per group of values, not `-o`: there a path with spaces and "=" has no clear end.
+    # Only one id: a list of them is refused.
+    ids, where = _ids_and_cluster(job_id)
+    return ["scontrol", *where, "show", "job", ids[0]]
+
+
+# Values that run to the end of their line.
+_WHOLE_LINE = ("WorkDir", "JobName", "Command", "StdOut", "StdErr", "StdIn", "Comment")
+_KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\s*\Z)")
+
+
+def parse_scontrol_jobs(text: str) -> List[JobStatus]:
+    """The jobs that `scontrol show job` describes."""
+    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", _WHOLE_LINE)]
+
+
+def scontrol_records(text: str, first: str, whole: Iterable[str]) -> Iterator[Dict[str, str]]:
+    """The records of a `scontrol show`: each begins with the key `first`, at the line's start.
+
+    Values of the keys in `whole` run to the end of their line, whatever they hold.
+    """
+    rest = re.compile(r"(?:^|(?<= ))({})=(.*)\Z".format("|".join(whole)))
+    record = {}  # type: Dict[str, str]
+    for line in text.splitlines():
+        if line.startswith(first + "="):
+            if record:
+                yield record
+            record = {}
+        elif not line.startswith("   "):
+            continue
+        line = line.strip() if not line.startswith("   ") else line[3:]
+        tail = rest.search(line)
+        if tail:
+            record.setdefault(tail.group(1), tail.group(2))
+            line = line[: tail.start()]
+        for key, value in _KEY_VALUE.findall(line):
+            record.setdefault(key, value)
+    if record:
+        yield record
+
+
+def _scontrol_job(fields: Dict[str, str]) -> JobStatus:
+    """One record of `scontrol show job`."""
+    try:
+        job_id = fields["JobId"]
+        if "ArrayTaskId" in fields:
+            index = fields["ArrayTaskId"]
+            shape = "{}_{}" if index.isdigit() else "{}_[{}]"
+            job_id = shape.format(fields["ArrayJobId"], index)
+        elif "HetJobId" in fields:
+            job_id = "{}+{}".format(fields["HetJobId"], fields["HetJobOffset"])
+        return _status(
+            job_id,
+            fields["JobState"],
+            fields.get("Reason", ""),
+            fields.get("NodeList", ""),
+            fields["ExitCode"],
+            (fields["SubmitTime"], fields["StartTime"], fields["EndTime"]),
+            fields.get("Restarts", "0"),
+            fields.get("WorkDir", ""),
+            fields.get("JobName", ""),
+        )
+    except KeyError as error:
+        raise UnreadableAnswer("scontrol show job says nothing of {}".format(error)) from None
+
+
+# ---- sacct --------------------------------------------------------------------------------------
+
+_SACCT_FIELDS = "JobID,State,Reason,NodeList,ExitCode,Submit,Start,End,JobName,WorkDir"
+
+
+def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
+    """Ask accounting about jobs submitted after `since_epoch`; the answer is for `parse_sacct`.
+
+    All records of an id come, since after a controller crash an id may name two jobs and after a
+    requeue one job has a record for each attempt.
+    """
+    bare, where = _ids_and_cluster(ids)
+    # "uts" is Slurm's own mark for epoch seconds: no time zone can come between.
+    since = "uts{}".format(max(0, int(since_epoch)))
+    return [
+        "sacct",
+        "-X",
+        "-n",
+        "-P",
+        "-D",
+        "--starttime",
+        since,
+        *where,
+        "--delimiter",
+        _UNIT,
+        "-o",
+        _SACCT_FIELDS,
+        "-j",
+        ",".join(bare),
+    ]
+
+
+def parse_sacct(text: str) -> List[JobStatus]:
+    """The rows of `sacct_command`, oldest first: of two records of one id the last counts."""
+    rows = [_sacct_row(line) for line in text.split("\n") if line.strip()]
+    rows.sort(key=lambda row: row.submit or 0)
+    attempts = {}  # type: Dict[Tuple[str, str], int]
+    for i, row in enumerate(rows):
+        # Each attempt is a record of its own; another job that was given the id has another run.
+        key = (row.job_id, row.work_dir)
+        rows[i] = row._replace(restarts=attempts.get(key, 0))
+        attempts[key] = rows[i].restarts + 1
+    return rows
+
+
+def _sacct_row(line: str) -> JobStatus:
+    """One line of sacct; the directory is last, for it may hold anything."""
+    fields = line.split(_UNIT, 9)
+    if len(fields) != 10:
+        raise UnreadableAnswer("sacct answered with a row we do not know: {!r}".format(line[:200]))
+    job_id, state, reason, nodes, exit_status, submit, start, end, name, work_dir = fields
+    times = (submit, start, end)
+    return _status(job_id, state, reason, nodes, exit_status, times, "0", work_dir, name)
+
+
+def accounted_path(path: str) -> str:
+    """A path as accounting stores it; compare this with `work_dir` of a row of sacct."""
+    return path.replace('"', "`")
+
+
+# ---- what the three have in common --------------------------------------------------------------
+
+_WAITING = frozenset(
+    ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
+)
+_UNDER_WAY = frozenset(
+    [
+        "RUNNING",
+        "COMPLETING",
+        "CONFIGURING",
+        "SUSPENDED",
+        "STOPPED",
+        "SIGNALING",
+        "STAGE_OUT",
+        "RESIZING",
+        "UPDATE_DB",
+        "POWER_UP_NODE",
+        "EXPEDITING",
+    ]
+)
+_NO_TEXT = ("None", "(null)", "N/A", "None assigned", "n/a")
+
+
+def _status(
+    job_id: str,
+    state: str,
+    reason: str,
+    nodes: str,
+    exit_status: str,
+    times: Tuple[str, str, str],
+    restarts: str,
+    work_dir: str,
+    name: str,
+) -> JobStatus:
+    """One status out of the texts that all three commands print."""
+    # "CANCELLED by 0" of sacct; a state with flags behind a comma or plus.
+    state = re.split(r"[ ,+]", state.strip(), maxsplit=1)[0]
+    waiting, under_way = state in _WAITING, state in _UNDER_WAY
+    exit_code, signal = (None, None) if waiting or under_way else _exit_parts(exit_status)
+    return JobStatus(
+        job_id=job_id,
+        state=state,
+        reason="" if reason in _NO_TEXT else reason,
+        nodes="" if nodes in _NO_TEXT else nodes,
+        exit_code=exit_code,
+        signal=signal,
+        submit=_epoch(times[0]),
+        start=None if waiting else _epoch(times[1]),
+        end=None if waiting or under_way else _epoch(times[2]),
+        restarts=int(restarts) if restarts.isdigit() else 0,
+        work_dir=work_dir,
+        name=name,
+    )
+
+
+def _epoch(text: str) -> Optional[int]:
+    """Epoch seconds, or None for "N/A", "Unknown" and "None"."""
+    return int(text) if text.isdigit() else None
+
+
+def _exit_parts(text: str) -> Tuple[Optional[int], Optional[int]]:
+    """Exit code and signal out of "3:0" or of the wait status that squeue prints as one number."""
+    code, colon, signal = text.strip().partition(":")
+    if not code.isdigit() or (colon and not signal.isdigit()):
+        return None, None
+    if colon:
+        return int(code), int(signal) or None
+    status = int(code)
+    return status >> 8, (status & 0x7F) or None
+
+
+# ---- arrays -------------------------------------------------------------------------------------
+
+_REST = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]\Z")
+
+
+def array_indexes(job_id: str) -> Iterator[int]:
+    """The element numbers that "123_[5-10:2,20%2]" stands for, in order; none for a plain id."""
+    found = _REST.match(job_id)
+    for part in found.group(2).split(",") if found else ():
+        bounds, _, step = part.partition(":")
+        low, _, high = bounds.partition("-")
+        for index in range(int(low), int(high or low) + 1, int(step or 1)):
+            yield index
+
+
+def expand_rows(rows: Iterable[JobStatus]) -> Iterator[JobStatus]:
+    """The same rows, with the pending rest of an array as one row per element, one at a time."""
+    for row in rows:
+        found = _REST.match(row.job_id)
+        if found is None:
+            yield row
+            continue
+        for index in array_indexes(row.job_id):
+            yield row._replace(job_id="{}_{}".format(found.group(1), index))
+
+
+# ---- requests about jobs ------------------------------------------------------------------------
+
+
+def scancel_command(
+    ids: Union[str, Iterable[str]],
+    signal: Optional[str] = None,
+    batch: bool = False,
+    full: bool = False,
+) -> List[str]:
+    """End the jobs, or send them a signal: to the batch shell alone, or with `full` to all."""
+    bare, where = _ids_and_cluster(ids)
+    if signal is not None and not re.match(r"[A-Za-z0-9+-]+\Z", signal):
+        raise ValueError("signal {!r} is not one: expected a name such as USR1".format(signal))
+    options = ["--signal=" + signal] if signal is not None else []
+    options += ["--batch"] if batch else []
+    options += ["--full"] if full else []
+    return ["scancel", *where, *options, *bare]
+
+
+def _scontrol_request(verb: str, ids: Union[str, Iterable[str]]) -> List[str]:
+    bare, where = _ids_and_cluster(ids)
+    return ["scontrol", *where, verb, ",".join(bare)]
+
+
+def requeue_command(ids: Union[str, Iterable[str]]) -> List[str]:
+    """Put running or ended jobs back into the queue."""
+    return _scontrol_request("requeue", ids)
+
+
+def hold_command(ids: Union[str, Iterable[str]]) -> List[str]:
+    """Keep pending jobs from starting."""
+    return _scontrol_request("hold", ids)
+
+
+def release_command(ids: Union[str, Iterable[str]]) -> List[str]:
+    """Let held jobs start."""
+    return _scontrol_request("release", ids)
