@@ -100,9 +100,10 @@ def parse_duration(value: object, name: str = "time") -> Seconds | None:
 
 def _ceiling(number: float, name: str, value: object, forms: str) -> int:
     """`number` rounded up; infinity and NaN, which float arithmetic can give, are refused."""
-    if isinstance(number, float) and not math.isfinite(number):
+    try:
+        return math.ceil(number)
+    except (OverflowError, ValueError):
         refuse(name, value, "is not a number that can be used here", forms)
-    return math.ceil(number)
 
 
 def _clock_seconds(text: str) -> int | None:
