@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
+
 from slurm.stack.topology import Topology
 
-_TURN_AROUND = "SchedulerParameters=sched_min_interval=100000,batch_sched_delay=0,sched_interval=1,bf_interval=1"
+_TURN_AROUND = ",".join(
+    ["sched_min_interval=100000", "batch_sched_delay=0", "sched_interval=1", "bf_interval=1"]
+)
+
+_NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
 
 
 def conf_files(topology: Topology) -> dict[str, str]:
     """Every file of the configuration directory by name, the caller's own files included."""
-    files = {"slurm.conf": slurm_conf(topology)}
+    files = {**topology.files, "slurm.conf": slurm_conf(topology)}
     if topology.enforce_memory:
         files["cgroup.conf"] = cgroup_conf(topology)
     if topology.accounting:
         files["slurmdbd.conf"] = slurmdbd_conf(topology)
-    return {**files, **topology.files}
+    return files
 
 
 def slurm_conf(topology: Topology) -> str:
@@ -29,7 +35,10 @@ def slurm_conf(topology: Topology) -> str:
     given = {_key(line) for line in topology.extra_conf}
     # Slurm takes the first value of a repeated key and complains: a default must give way.
     kept = [line for line in lines if _key(line) not in given]
-    return "\n".join([*kept, *_machines(topology, given), *topology.extra_conf, ""])
+    # What is said about all nodes must stand before the nodes.
+    first = [line for line in topology.extra_conf if _NODE_DEFAULTS.match(line)]
+    last = [line for line in topology.extra_conf if line not in first]
+    return "\n".join([*kept, *first, *_machines(topology, given), *last, ""])
 
 
 def _key(line: str) -> str:
@@ -72,7 +81,7 @@ def _scheduling() -> list[str]:
         "SelectTypeParameters=CR_Core_Memory",
         "DefMemPerCPU=100",
         "ReturnToService=2",
-        _TURN_AROUND,
+        f"SchedulerParameters={_TURN_AROUND}",
         "KillWait=2",
         # One machine plays all nodes, and may be slow to answer for all of them at once.
         "SlurmctldTimeout=60",
@@ -145,15 +154,17 @@ def slurmdbd_conf(topology: Topology) -> str:
 
 
 def cgroup_conf(topology: Topology) -> str:
-    """The text of cgroup.conf for hosts with the cgroup v1 memory controller."""
+    """The text of cgroup.conf for cgroup v1; lines of the caller's own cgroup.conf come first."""
+    given = topology.files.get("cgroup.conf", "").splitlines()
     lines = [
         "CgroupPlugin=cgroup/v1",
-        # Links to this cluster's own part of each hierarchy: the daemons of two clusters would
-        # otherwise use the same directories, for Slurm names them by node and job id only.
+        # Links to this cluster's own part of each hierarchy: two clusters would otherwise share
+        # directories, for Slurm names them by node and job id only.
         f"CgroupMountpoint={topology.directory}/cgroup",
         "CgroupAutomount=no",
         "ConstrainRAMSpace=yes",
         "ConstrainCores=no",
         "ConstrainDevices=no",
     ]
-    return "\n".join([*lines, ""])
+    keys = {_key(line) for line in given}
+    return "\n".join([*given, *(line for line in lines if _key(line) not in keys), ""])

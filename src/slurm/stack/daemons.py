@@ -1,18 +1,15 @@
-"""The daemons of a cluster as data: command line, user, and how each shows that it is ready."""
+"""The daemons of a cluster as data: command line, account, and where each one listens."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slurm.errors import StackError
-from slurm.stack.ports import answers, socket_answers
+from slurm.stack.ports import listens, socket_listens
 from slurm.stack.topology import Topology
 
-# The daemons lie in sbin, which an ordinary user's PATH often lacks.
-_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 _PACKAGE = {
     "munged": "munge",
     "mariadbd": "mariadb-server",
@@ -22,53 +19,60 @@ _PACKAGE = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "sinfo": "slurm-client",
-    "sacctmgr": "slurm-client",
+    "sacct": "slurm-client",
 }
-_DATABASE_PROGRAMS = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacctmgr")
+_FOR_ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct")
 
 
 @dataclass(frozen=True)
 class Daemon:
-    """One daemon: how it is started, as whom, and how long its start may take."""
+    """One daemon: how it is started, as whom, where it listens, how long its start may take."""
 
     name: str
     argv: tuple[str, ...]
-    ready: Callable[[], bool]
+    port: int | None = None
+    socket: str | None = None
     account: str | None = None
-    patience: float = 30
+    patience: float = 60
+
+    def ready(self, pid: int) -> bool:
+        """Whether the daemon with this pid accepts connections."""
+        if self.port is not None:
+            return listens(pid, self.port)
+        return self.socket is None or socket_listens(self.socket)
 
 
 def daemons(topology: Topology) -> list[Daemon]:
     """All daemons of a cluster, in the order in which they are started."""
     conf = str(topology.slurm_conf)
-    before = [_mariadb(topology), _slurmdbd(topology)] if topology.accounting else []
-    controller = Daemon(
-        "slurmctld",
-        (program("slurmctld"), "-D", "-f", conf),
-        lambda: answers(topology.slurmctld_port),
-    )
-    return [_munged(topology), *before, controller, *_slurmds(topology, conf)]
+    database = [_mariadb(topology), _slurmdbd(topology)] if topology.accounting else []
+    controller = Daemon("slurmctld", ("slurmctld", "-D", "-f", conf), port=topology.slurmctld_port)
+    nodes = [
+        Daemon(f"slurmd-{n.name}", ("slurmd", "-D", "-N", n.name, "-f", conf), port=n.port)
+        for n in topology.nodes
+    ]
+    return [_munged(topology), *database, controller, *nodes]
 
 
 def _munged(topology: Topology) -> Daemon:
     place = topology.directory / "munge"
     argv = (
-        program("munged"),
+        "munged",
         "--foreground",
         f"--key-file={place}/munge.key",
         f"--socket={topology.munge_socket}",
         f"--pid-file={place}/munged.pid",
         f"--seed-file={place}/munged.seed",
+        # slurmctld itself advises ten.
         "--num-threads=10",
     )
-    ready = _listening(str(topology.munge_socket))
-    return Daemon("munged", argv, ready, account="munge")
+    return Daemon("munged", argv, socket=str(topology.munge_socket), account="munge")
 
 
 def _mariadb(topology: Topology) -> Daemon:
     place = topology.directory / "db"
     argv = (
-        program("mariadbd"),
+        "mariadbd",
         "--no-defaults",
         f"--datadir={place}/data",
         f"--socket={topology.database_socket}",
@@ -82,55 +86,40 @@ def _mariadb(topology: Topology) -> Daemon:
         "--innodb-lock-wait-timeout=900",
         "--max-allowed-packet=16M",
     )
-    ready = _listening(str(topology.database_socket))
-    return Daemon("mariadbd", argv, ready, account="mysql", patience=60)
+    return Daemon("mariadbd", argv, socket=str(topology.database_socket), account="mysql")
 
 
 def _slurmdbd(topology: Topology) -> Daemon:
-    port = topology.slurmdbd_port or 0
-    return Daemon("slurmdbd", (program("slurmdbd"), "-D"), lambda: answers(port), patience=60)
+    return Daemon("slurmdbd", ("slurmdbd", "-D"), port=topology.slurmdbd_port)
 
 
-def _slurmds(topology: Topology, conf: str) -> Iterable[Daemon]:
-    slurmd = program("slurmd")
-    for node in topology.nodes:
-        yield Daemon(
-            f"slurmd-{node.name}",
-            (slurmd, "-D", "-N", node.name, "-f", conf),
-            _answering(node.port),
-        )
-
-
-def _listening(path: str) -> Callable[[], bool]:
-    return lambda: socket_answers(path)
-
-
-def _answering(port: int) -> Callable[[], bool]:
-    return lambda: answers(port)
+def _search_path() -> str:
+    # The daemons lie in sbin, which an ordinary user's PATH often lacks.
+    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
 
 
 def program(name: str) -> str:
     """The path of a program of the distribution."""
-    found = shutil.which(name, path=_PATH)
+    found = shutil.which(name, path=_search_path())
     if found is None:
-        raise StackError(f"program {name} is not installed", hint=_install([name]))
+        raise _missing([name])
     return found
 
 
 def check_programs(accounting: bool) -> None:
     """Refuse to start when a program is missing, naming all packages at once."""
-    wanted = [p for p in _PACKAGE if accounting or p not in _DATABASE_PROGRAMS]
-    missing = [name for name in wanted if shutil.which(name, path=_PATH) is None]
+    wanted = [name for name in _PACKAGE if accounting or name not in _FOR_ACCOUNTING]
+    missing = [name for name in wanted if shutil.which(name, path=_search_path()) is None]
     if missing:
-        raise StackError(
-            f"engine=native needs programs that are not installed: {', '.join(missing)}",
-            hint=_install(missing),
-        )
+        raise _missing(missing)
 
 
-def _install(programs: list[str]) -> str:
-    packages = sorted({_PACKAGE[name] for name in programs})
-    return "apt-get install --no-install-recommends " + " ".join(packages)
+def _missing(programs: list[str]) -> StackError:
+    packages = sorted({_PACKAGE.get(name, name) for name in programs})
+    return StackError(
+        f"engine=native needs programs that are not installed: {', '.join(programs)}",
+        hint="apt-get install --no-install-recommends " + " ".join(packages),
+    )
 
 
 def daemon_env(topology: Topology) -> dict[str, str]:
@@ -139,5 +128,6 @@ def daemon_env(topology: Topology) -> dict[str, str]:
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LC_ALL": "C",
         "SLURM_CONF": str(topology.slurm_conf),
+        # The client library in slurmdbd has no other way to be told of a socket.
         "MYSQL_UNIX_PORT": str(topology.database_socket),
     }

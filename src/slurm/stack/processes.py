@@ -106,6 +106,26 @@ def last_lines(log: Path, count: int = 12) -> list[str]:
     return text.splitlines()[-count:]
 
 
+def step_processes(mark: str) -> list[Process]:
+    """Every slurmstepd whose environment holds `mark` (slurmd gave it), and what they started."""
+    parents: dict[int, int] = {}
+    found: set[int] = set()
+    for place in Path("/proc").iterdir():
+        if not place.name.isdigit():
+            continue
+        try:
+            name, fields = _stat(place / "stat")
+            parents[int(place.name)] = int(fields[1])
+            if name.startswith("slurmstepd"):
+                given = (place / "environ").read_bytes().split(b"\0")
+                found |= {int(place.name)} if mark.encode() in given else set()
+        except OSError:
+            continue
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return [process for pid in sorted(found) if (process := identify(pid))]
+
+
 def boot_id() -> str:
     """Tells one boot of this machine from another: start times count from boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -113,9 +133,13 @@ def boot_id() -> str:
 
 def _start_time(pid: int) -> int | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        _, fields = _stat(Path(f"/proc/{pid}/stat"))
     except OSError:
         return None
-    # The name in parentheses may hold blanks and parentheses itself.
-    fields = stat.rpartition(")")[2].split()
     return None if fields[0] in ("Z", "X") else int(fields[19])
+
+
+def _stat(path: Path) -> tuple[str, list[str]]:
+    """The name and the fields behind it; the name may hold blanks and parentheses itself."""
+    head, _, tail = path.read_text(errors="replace").rpartition(")")
+    return head.partition("(")[2], tail.split()

@@ -1,4 +1,4 @@
-"""`cluster.json`: what runs in a cluster's directory, so that another process can find and stop it."""
+"""`cluster.json`: what runs in a cluster's directory, for whoever stops it later."""
 
 from __future__ import annotations
 

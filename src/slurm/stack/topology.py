@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,19 @@ class NodeSpec:
     port: int
     cpus: int = 8
     memory_mb: int = 4000
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a caller asks for; the rest of a topology is found at run time."""
+
+    nodes: int = 1
+    cpus: int = 8
+    memory_mb: int = 4000
+    extra_conf: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    accounting: bool = True
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,17 @@ class Topology:
         """Where this cluster's own MariaDB listens; it has no TCP port."""
         return self.directory / "db" / "mariadb.sock"
 
+    @property
+    def cgroup(self) -> str:
+        """The name of this cluster's cgroups: no other directory's cluster has the same."""
+        digest = hashlib.sha256(str(self.directory).encode()).hexdigest()
+        return f"slurm-sdk-{self.name}-{digest[:8]}"
+
+    @property
+    def client_env(self) -> dict[str, str]:
+        """What a client's environment needs to reach this cluster."""
+        return {"SLURM_CONF": str(self.slurm_conf)}
+
     def log(self, daemon: str) -> Path:
         """Where a daemon's own words are, from its first line on."""
         return self.directory / "log" / f"{daemon}.out"
@@ -88,26 +113,24 @@ def checked_directory(directory: str | Path) -> Path:
     return path
 
 
-def check_request(
-    name: str | None, nodes: int, cpus: int, memory_mb: int, files: dict[str, str]
-) -> None:
+def check_request(request: Request) -> None:
     """Refuse what no cluster can be made of, naming the argument and the value."""
-    if name is not None and not _NAME.match(name):
+    if request.name is not None and not _NAME.match(request.name):
         raise StackError(
-            f"name={name!r} is not a cluster name",
+            f"name={request.name!r} is not a cluster name",
             hint="start with a lower case letter, then letters, digits or _, at most 32",
         )
     for argument, value, least, most in (
-        ("nodes", nodes, 1, 1000),
-        ("cpus", cpus, 1, 4096),
-        ("memory_mb", memory_mb, 100, 1 << 30),
+        ("nodes", request.nodes, 1, 1000),
+        ("cpus", request.cpus, 1, 4096),
+        ("memory_mb", request.memory_mb, 100, 1 << 30),
     ):
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        if not least <= value <= most:
             raise StackError(
                 f"{argument}={value!r} is not possible",
                 hint=f"{argument} is a whole number from {least} to {most}",
             )
-    for file in files:
+    for file in request.files:
         if file in _OWN_FILES:
             raise StackError(
                 f"files[{file!r}]: this file is written by the stack itself",
