@@ -2,12 +2,15 @@
 
 Nothing is started here: a builder returns an argument list, a parser takes the text that came
 back. The commands are run with `command_env` (sbatch with `submission_env`), which is what makes
-times come as epoch seconds and array lists come whole. This file is also sent to login nodes, so
-it needs no other module of this package and runs on Python 3.6.
+times come as epoch seconds and array lists come whole. What Slurm says about nodes, settings and
+errors is in `slurm_answers`. This file is also sent to login nodes and runs on Python 3.6.
 """
 
 import re
 from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+
+from slurm.model.ids import expand_array_spec
+from slurm.model.states import JobState, parse_state
 
 # Unit and record separators: no path or name that a person types holds them, and every Slurm since
 # 20.02 prints a field whole when its format has a suffix instead of a width.
@@ -304,22 +307,8 @@ def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
     bare, where = _ids_and_cluster(ids)
     # "uts" is Slurm's own mark for epoch seconds: no time zone can come between.
     since = "uts{}".format(max(0, int(since_epoch)))
-    return [
-        "sacct",
-        "-X",
-        "-n",
-        "-P",
-        "-D",
-        "--starttime",
-        since,
-        *where,
-        "--delimiter",
-        _UNIT,
-        "-o",
-        _SACCT_FIELDS,
-        "-j",
-        ",".join(bare),
-    ]
+    plain = ["sacct", "-X", "-n", "-P", "-D", "--starttime", since, *where]
+    return [*plain, "--delimiter", _UNIT, "-o", _SACCT_FIELDS, "-j", ",".join(bare)]
 
 
 def parse_sacct(text: str) -> List[JobStatus]:
@@ -352,24 +341,6 @@ def accounted_path(path: str) -> str:
 
 # ---- what the three have in common --------------------------------------------------------------
 
-_WAITING = frozenset(
-    ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT")
-)
-_UNDER_WAY = frozenset(
-    [
-        "RUNNING",
-        "COMPLETING",
-        "CONFIGURING",
-        "SUSPENDED",
-        "STOPPED",
-        "SIGNALING",
-        "STAGE_OUT",
-        "RESIZING",
-        "UPDATE_DB",
-        "POWER_UP_NODE",
-        "EXPEDITING",
-    ]
-)
 _NO_TEXT = ("None", "(null)", "N/A", "None assigned", "n/a")
 
 
@@ -385,20 +356,18 @@ def _status(
     name: str,
 ) -> JobStatus:
     """One status out of the texts that all three commands print."""
-    # "CANCELLED by 0" of sacct; a state with flags behind a comma or plus.
-    state = re.split(r"[ ,+]", state.strip(), maxsplit=1)[0]
-    waiting, under_way = state in _WAITING, state in _UNDER_WAY
-    exit_code, signal = (None, None) if waiting or under_way else _exit_parts(exit_status)
+    known = parse_state(state)
+    exit_code, signal = _exit_parts(exit_status) if known.finished else (None, None)
     return JobStatus(
         job_id=job_id,
-        state=state,
+        state=state.strip() if known is JobState.UNKNOWN else known.value,
         reason="" if reason in _NO_TEXT else reason,
         nodes="" if nodes in _NO_TEXT else nodes,
         exit_code=exit_code,
         signal=signal,
         submit=_epoch(times[0]),
-        start=None if waiting else _epoch(times[1]),
-        end=None if waiting or under_way else _epoch(times[2]),
+        start=None if known.pending else _epoch(times[1]),
+        end=_epoch(times[2]) if known.finished else None,
         restarts=int(restarts) if restarts.isdigit() else 0,
         work_dir=work_dir,
         name=name,
@@ -423,17 +392,7 @@ def _exit_parts(text: str) -> Tuple[Optional[int], Optional[int]]:
 
 # ---- arrays -------------------------------------------------------------------------------------
 
-_REST = re.compile(r"([0-9]+)_\[([0-9,:-]+)(?:%[0-9]+)?\]\Z")
-
-
-def array_indexes(job_id: str) -> Iterator[int]:
-    """The element numbers that "123_[5-10:2,20%2]" stands for, in order; none for a plain id."""
-    found = _REST.match(job_id)
-    for part in found.group(2).split(",") if found else ():
-        bounds, _, step = part.partition(":")
-        low, _, high = bounds.partition("-")
-        for index in range(int(low), int(high or low) + 1, int(step or 1)):
-            yield index
+_REST = re.compile(r"([0-9]+)_\[([0-9,:%-]+)\]\Z")
 
 
 def expand_rows(rows: Iterable[JobStatus]) -> Iterator[JobStatus]:
@@ -443,7 +402,7 @@ def expand_rows(rows: Iterable[JobStatus]) -> Iterator[JobStatus]:
         if found is None:
             yield row
             continue
-        for index in array_indexes(row.job_id):
+        for index in expand_array_spec(found.group(2)):
             yield row._replace(job_id="{}_{}".format(found.group(1), index))
 
 

@@ -1,0 +1,323 @@
+"""What Slurm says about itself: nodes, partitions, settings, version, and the words of its errors.
+
+The commands about jobs are in `slurm_commands`. Like there, nothing is started here, the commands
+are run with `command_env`, and the file runs on Python 3.6.
+"""
+# Shipped to old Pythons, so no newer syntax:
+# ruff: noqa: UP006, UP035, UP045
+
+import re
+from typing import Dict, List, NamedTuple, Optional, Tuple
+
+from slurm.api.slurm_commands import UnreadableAnswer, scontrol_records
+
+# ---- nodes --------------------------------------------------------------------------------------
+
+
+class NodeStatus(NamedTuple):
+    """One node as the controller sees it."""
+
+    name: str
+    #: Slurm's words joined by plus, such as "IDLE", "MIXED+DRAIN" or "DOWN+NOT_RESPONDING".
+    state: str
+    cpus: int
+    allocated_cpus: int
+    #: MiB.
+    memory: int
+    #: MiB.
+    allocated_memory: int
+    #: Such as "gpu:a100:4"; "" for none.
+    gres: str
+    features: Tuple[str, ...]
+    partitions: Tuple[str, ...]
+    #: Why somebody drained it or why it is down; "" when there is nothing to say.
+    reason: str
+
+
+_NODE_TEXTS = ("Reason", "OS", "Gres", "AvailableFeatures", "ActiveFeatures", "Comment", "Extra")
+
+
+def show_nodes_command() -> List[str]:
+    """Ask for all nodes; the answer is for `parse_nodes`."""
+    return ["scontrol", "show", "node"]
+
+
+def parse_nodes(text: str) -> List[NodeStatus]:
+    """The nodes that `scontrol show node` describes."""
+    return [_node(fields) for fields in scontrol_records(text, "NodeName", _NODE_TEXTS)]
+
+
+def _node(fields: Dict[str, str]) -> NodeStatus:
+    """One record of `scontrol show node`."""
+    try:
+        return NodeStatus(
+            name=fields["NodeName"],
+            state=fields["State"],
+            cpus=int(fields["CPUTot"]),
+            allocated_cpus=int(fields["CPUAlloc"]),
+            memory=int(fields["RealMemory"]),
+            allocated_memory=int(fields["AllocMem"]),
+            gres=_text(fields.get("Gres", "")),
+            features=_names(fields.get("AvailableFeatures", "")),
+            partitions=_names(fields.get("Partitions", "")),
+            # Behind the reason stands who gave it and when: [root@1700000000].
+            reason=re.sub(r"\s*\[[^\[\]@]*@[^\[\]]*\]\s*\Z", "", fields.get("Reason", "")),
+        )
+    except (KeyError, ValueError) as error:
+        raise UnreadableAnswer(f"scontrol show node: {error!r} in {fields!r}") from None
+
+
+def _text(value: str) -> str:
+    """A value, "" where Slurm prints its word for nothing."""
+    value = value.strip()
+    return "" if value in ("(null)", "N/A", "n/a") else value
+
+
+def _names(value: str) -> Tuple[str, ...]:
+    """The names of a list with commas."""
+    return tuple(name for name in _text(value).split(",") if name)
+
+
+# ---- partitions ---------------------------------------------------------------------------------
+
+
+class PartitionStatus(NamedTuple):
+    """One partition: what it allows and how full it is."""
+
+    name: str
+    default: bool
+    #: "up", "down", "drain" or "inact".
+    available: str
+    #: Slurm's own form, such as "1-00:00:00"; "infinite" for none.
+    time_limit: str
+    #: What a job gets that asks for no time; "" for the time limit itself.
+    default_time: str
+    allocated_nodes: int
+    idle_nodes: int
+    other_nodes: int
+    nodes: int
+    allocated_cpus: int
+    idle_cpus: int
+    other_cpus: int
+    cpus: int
+
+
+def sinfo_command() -> List[str]:
+    """Ask for all partitions; the answer is for `parse_partitions`."""
+    return ["sinfo", "-h", "-o", "\x1f".join(("%P", "%a", "%l", "%L", "%F", "%C"))]
+
+
+def parse_partitions(text: str) -> List[PartitionStatus]:
+    """The rows of `sinfo_command`."""
+    rows = []
+    for line in text.splitlines():
+        if not line.strip() or line.startswith("CLUSTER: "):
+            continue
+        fields = line.split("\x1f")
+        try:
+            name, available, time_limit, default_time, nodes, cpus = fields
+            counts = [int(n) for n in (nodes + "/" + cpus).split("/")]
+            an, idn, on, n, ac, ic, oc, c = counts
+        except ValueError:
+            raise UnreadableAnswer("sinfo answered with a row we do not know: " + line) from None
+        default, name = name.endswith("*"), name.rstrip("*")
+        limits = (available, time_limit, _text(default_time))
+        rows.append(PartitionStatus(name, default, *limits, an, idn, on, n, ac, ic, oc, c))
+    return rows
+
+
+# ---- settings and version -----------------------------------------------------------------------
+
+_SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_/:()\[\]]*)\s*= ?(.*)\Z")
+
+
+def show_config_command() -> List[str]:
+    """Ask for the controller's settings; the answer is for `parse_config`."""
+    return ["scontrol", "show", "config"]
+
+
+def parse_config(text: str) -> Dict[str, str]:
+    """The settings by name, such as MaxArraySize, MinJobAge, KillWait, SLURM_VERSION; all text."""
+    settings = {}  # type: Dict[str, str]
+    for line in text.splitlines():
+        found = _SETTING.match(line)
+        if found:
+            # The first counts: sections of plug-ins (cgroup.conf, ...) follow the main one.
+            settings.setdefault(found.group(1), found.group(2).strip())
+    return settings
+
+
+def setting_number(settings: Dict[str, str], name: str) -> Optional[int]:
+    """A setting as a number ("1001", "300 sec", "2 min"); None when absent or without one."""
+    found = re.match(r"([0-9]+)\s*(sec|min|hour|)", settings.get(name, ""))
+    if found is None:
+        return None
+    return int(found.group(1)) * {"": 1, "sec": 1, "min": 60, "hour": 3600}[found.group(2)]
+
+
+def version_command() -> List[str]:
+    """Ask for the version of the commands; the answer is for `parse_version`."""
+    return ["sbatch", "--version"]
+
+
+def parse_version(text: str) -> Tuple[int, int, int]:
+    """`(22, 5, 8)` out of "slurm-wlm 22.05.8"."""
+    found = re.search(r"\b([0-9]{2})\.([0-9]{2})\.([0-9]+)", text)
+    if found is None:
+        raise UnreadableAnswer(f"no version in {text.strip()!r}")
+    return int(found.group(1)), int(found.group(2)), int(found.group(3))
+
+
+# ---- errors -------------------------------------------------------------------------------------
+
+_UNREACHABLE = re.compile(
+    r"Unable to contact slurm controller"
+    r"|Unable to contact slurm database"
+    r"|Zero Bytes were transmitted or received"
+    r"|Connection refused|Connection reset|Connection timed out|No route to host"
+    r"|Transport endpoint is not connected"
+    r"|[Ss]ocket timed out|Communication connection failure|Message (send|receive) failure"
+    r"|controller in standby mode"
+    r"|Unable to resolve|Could not establish a configuration source|DNS SRV lookup failed"
+    # What `scontrol requeue`, `hold` and `release` say when the controller is down.
+    r"|Unexpected message received"
+    # munged is not there (yet): nothing was asked of the controller.
+    r"|Failed to access \"?.*munge.*socket|Munge encode failed|Unable to connect to .*munge"
+)
+_UNKNOWN_JOB = re.compile(r"Invalid job id specified|Job [0-9_+]+ not found|Job not found")
+
+
+def is_unreachable(stderr: str) -> bool:
+    """Whether a command failed because the controller did not answer, so it may be asked again."""
+    return _UNREACHABLE.search(stderr) is not None
+
+
+def is_unknown_job(stderr: str) -> bool:
+    """Whether a command failed because the controller does not know the job."""
+    return _UNKNOWN_JOB.search(stderr) is not None
+
+
+# Slurm's words, what they mean in ours, and what helps. The first row that fits counts, so the
+# precise ones stand above the vague ones.
+_REFUSALS = (
+    (
+        r"[Ii]nvalid partition|partition .* (is )?not (valid|available)",
+        "the partition does not exist or is closed to you",
+        "choose one that `sinfo -s` lists: partition=...",
+    ),
+    (
+        r"[Gg]roup not permitted to use this partition",
+        "the partition is closed to your group",
+        "choose another partition (`sinfo -s`), or ask the administrators for access to it",
+    ),
+    (
+        r"[Ii]nvalid account|account/partition combination",
+        "the account does not exist, or may not be used by you or with this partition",
+        "choose one that `sacctmgr show assoc user=$USER format=account,partition,qos` lists: "
+        "account=...",
+    ),
+    (
+        r"SubmitJob|[Jj]ob submit limit|MaxSubmit",
+        "a limit on your jobs, their number or their size, is reached",
+        "wait until some jobs have ended, or ask for less; `sacctmgr show qos` and "
+        "`sacctmgr show assoc user=$USER` list the limits",
+    ),
+    (
+        r"[Ii]nvalid qos",
+        "the QOS does not exist or may not be used by you",
+        "choose one that `sacctmgr show assoc user=$USER format=qos` lists: qos=...",
+    ),
+    (
+        r"accounting/QOS policy|QOS\w*Limit|QOS(Max|Grp|Min)|Assoc(Max|Grp)\w*",
+        "the request is above a limit of your account or QOS",
+        "ask for less; `sacctmgr show qos` and `sacctmgr show assoc user=$USER` list the limits",
+    ),
+    (
+        r"[Tt]ime limit is invalid|exceeds? .*time limit|Invalid --time",
+        "the time is missing, malformed or above the partition's limit",
+        "ask for less: time=...; `sinfo -o '%P %l'` lists the limits",
+    ),
+    (
+        r"[Mm]emory (specification|required)|Invalid --mem",
+        "no node has the memory that was asked for",
+        "ask for less: mem=...; `sinfo -o '%P %m'` lists the MiB of the nodes",
+    ),
+    (
+        r"[Dd]ependenc",
+        "a dependency is malformed or names a job that Slurm does not know",
+        "name jobs that are still known to `squeue` or `sacct`: dependency=...",
+    ),
+    (
+        r"[Jj]ob array|--array",
+        "the array specification is malformed or above the cluster's MaxArraySize",
+        "use smaller indexes; `scontrol show config | grep MaxArraySize` tells the limit",
+    ),
+    (
+        r"generic resource|[Gg][Rr][Ee][Ss]|TRES",
+        "the generic resource (GPU, ...) does not exist here in that kind or number",
+        "choose what `sinfo -o '%P %G'` lists: gpus=... or gres=...",
+    ),
+    (
+        r"feature",
+        "no node has the feature that was asked for",
+        "choose one that `sinfo -o '%P %f'` lists: constraint=...",
+    ),
+    (
+        r"reservation",
+        "the reservation does not exist, is over, or is not open to you",
+        "choose one that `scontrol show reservation` lists: reservation=...",
+    ),
+    (
+        r"license",
+        "the licence does not exist here in that number",
+        "choose what `scontrol show licenses` lists: licenses=...",
+    ),
+    (
+        r"Invalid node name",
+        "a node that was named does not exist",
+        "choose nodes that `sinfo -N` lists",
+    ),
+    (
+        r"node configuration is not available|[Nn]ode count|more processors|Too many tasks"
+        r"|PartitionConfig|partition configuration",
+        "no set of nodes can ever satisfy the request",
+        "ask for fewer CPUs, nodes or GPUs, or another partition; "
+        "`sinfo -o '%P %D %c %m %G'` lists nodes, CPUs, MiB and GPUs",
+    ),
+    (
+        r"unable to accept job|Resource temporarily unavailable|MaxJobCount",
+        "the controller's queue is full (MaxJobCount)",
+        "submit again when some jobs have ended, or use an array, which waits as one job",
+    ),
+    (
+        r"Protocol authentication error|Invalid authentication|credential",
+        "the controller does not accept this machine's or this user's credential",
+        "check that munge runs here with the cluster's key: `munge -n | unmunge`",
+    ),
+    (
+        r"[Pp]ermission denied|not permitted|[Ii]nvalid user",
+        "the scheduler does not allow it to you",
+        "ask the administrators for access, or choose another account or partition",
+    ),
+    (
+        r"unrecognized option|[Ii]nvalid (option|--)|Invalid -",
+        "this version of sbatch does not know an option, or not with that value",
+        "`sbatch --version` and `sbatch --help` tell what it knows",
+    ),
+)
+_PREFIX = re.compile(r"^(sbatch|srun|scontrol|scancel): (error: |fatal: )?")
+
+
+def explain_sbatch_error(stderr: str) -> Tuple[str, str]:
+    """What sbatch's words mean in short, and what to do; for words we do not know, those words."""
+    if is_unreachable(stderr):
+        return (
+            "the controller did not answer",
+            "try again in a minute; `scontrol ping` tells whether it is up",
+        )
+    for pattern, reason, hint in _REFUSALS:
+        if re.search(pattern, stderr):
+            return reason, hint
+    lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "sbatch failed and gave no reason"
+    return last, "`sbatch --test-only SCRIPT` shows the same without submitting"
