@@ -19,6 +19,7 @@ _PACKAGE = {
     "slurmd": "slurmd",
     "srun": "slurm-client",
     "sinfo": "slurm-client",
+    "scontrol": "slurm-client",
     "sacct": "slurm-client",
 }
 _FOR_ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct")
@@ -65,6 +66,8 @@ def _munged(topology: Topology) -> Daemon:
         f"--seed-file={place}/munged.seed",
         # slurmctld itself advises ten.
         "--num-threads=10",
+        # Without it munged insists that all users reach its socket, which is not wanted here.
+        *(("--force",) if topology.private else ()),
     )
     return Daemon("munged", argv, socket=str(topology.munge_socket), account="munge")
 
@@ -85,6 +88,8 @@ def _mariadb(topology: Topology) -> Daemon:
         # slurmdbd asks for these two: long transactions at roll-up, long rows of arrays.
         "--innodb-lock-wait-timeout=900",
         "--max-allowed-packet=16M",
+        # MariaDB runs as root only when it is told so.
+        *((f"--user={topology.user}",) if topology.private else ()),
     )
     return Daemon("mariadbd", argv, socket=str(topology.database_socket), account="mysql")
 

@@ -51,13 +51,16 @@ def prepare(topology: Topology) -> None:
         place = top / name
         place.mkdir(exist_ok=True)
         place.chmod(mode)
-        _give(place, account)
+        _give(place, account, topology)
+    for old in (top / "log").glob("*.out"):
+        # An error shall show the words of this start, not of an earlier one.
+        old.unlink()
     for node in topology.node_names:
         (top / "spool" / node).mkdir(exist_ok=True)
     key = top / "munge" / "munge.key"
     if not key.exists():
         _write(key, secrets.token_bytes(1024), 0o400)
-        _give(key, "munge")
+        _give(key, "munge", topology)
     for file, text in conf_files(topology).items():
         mode = 0o600 if file == "slurmdbd.conf" else 0o755 if text.startswith("#!") else 0o644
         _write(top / "etc" / file, text.encode(), mode)
@@ -69,12 +72,12 @@ def closed_parent(directory: Path) -> Path | None:
     return next((place for place in way if not place.stat().st_mode & 0o001), None)
 
 
-def account_ids(account: str | None, directory: Path) -> tuple[int, int] | None:
+def account_ids(account: str | None, topology: Topology) -> tuple[int, int] | None:
     """User and group of a daemon's account, or None where it runs as ourselves.
 
     That is so when we are not root, and when the account could not reach the directory.
     """
-    if account is None or os.geteuid() != 0 or closed_parent(directory) is not None:
+    if account is None or os.geteuid() != 0 or topology.private:
         return None
     try:
         entry = pwd.getpwnam(account)
@@ -90,7 +93,7 @@ def make_database(topology: Topology) -> None:
     if made.exists():
         return
     shutil.rmtree(place / "data", ignore_errors=True)
-    ids = account_ids("mysql", topology.directory)
+    ids = account_ids("mysql", topology)
     argv = [
         program("mariadb-install-db"),
         "--no-defaults",
@@ -121,8 +124,8 @@ def make_database(topology: Topology) -> None:
     made.touch()
 
 
-def _give(path: Path, account: str | None) -> None:
-    ids = account_ids(account, path.parent)
+def _give(path: Path, account: str | None, topology: Topology) -> None:
+    ids = account_ids(account, topology)
     if ids is not None:
         os.chown(path, *ids)
 

@@ -29,6 +29,7 @@ def plan(directory: Path, request: Request) -> State:
     before = load(directory)
     ports = free_ports(request.nodes + 2)
     why_not = cgroups.why_not_enforced()
+    closed = layout.closed_parent(directory)
     topology = Topology(
         # An earlier cluster's name is kept: its state and its accounting carry it.
         name=request.name or (before.topology.name if before else f"sdk{secrets.token_hex(4)}"),
@@ -42,11 +43,11 @@ def plan(directory: Path, request: Request) -> State:
         slurmctld_port=ports[0],
         slurmdbd_port=ports[1] if request.accounting else None,
         enforce_memory=why_not is None,
+        private=closed is not None,
         extra_conf=request.extra_conf,
         files=request.files,
     )
     state = State(topology, enforcement=f"none: {why_not}" if why_not else "cgroup v1")
-    closed = layout.closed_parent(directory)
     if closed is not None:
         state.notes = [f"only {topology.user} can use this cluster: {closed} is closed to others"]
     return state
@@ -59,13 +60,23 @@ def bring_up(directory: Path, request: Request) -> State:
         try:
             start(state)
         except BaseException as error:
-            stop_all(state)
+            _stop_after(error, state)
             lost_a_port = isinstance(error, StackError) and _PORT_TAKEN in str(error)
             if not lost_a_port or attempt == _TRIES:
                 raise
         else:
             return state
     raise AssertionError("unreachable")
+
+
+def _stop_after(error: BaseException, state: State) -> None:
+    try:
+        stop_all(state)
+    except StackError as left:
+        # The first error is what the caller must read; what is left over is said with it.
+        if not isinstance(error, StackError):
+            raise
+        error.evidence += (left.message, *left.evidence)
 
 
 def start(state: State) -> None:
@@ -96,7 +107,7 @@ def launch_daemon(state: State, daemon: Daemon) -> None:
     """Start one daemon and write down its process."""
     topology = state.topology
     log = topology.log(daemon.name)
-    ids = layout.account_ids(daemon.account, topology.directory)
+    ids = layout.account_ids(daemon.account, topology)
     argv = [program(daemon.argv[0]), *daemon.argv[1:]]
     state.processes[daemon.name] = launch(argv, log, daemon_env(topology), ids)
     state.save()
@@ -106,16 +117,10 @@ def await_ready(state: State, daemon: Daemon) -> None:
     """Wait until a daemon listens; when it dies or stays silent, say so in its own words."""
     process = state.processes[daemon.name]
     wait_until(lambda: daemon.ready(process.pid) or not process.alive(), daemon.patience)
-    check_alive(state)
+    if not process.alive():
+        raise _failed(state, daemon.name, "ended during its start")
     if not daemon.ready(process.pid):
         raise _failed(state, daemon.name, f"does not listen after {daemon.patience:g} s")
-
-
-def check_alive(state: State) -> None:
-    """Raise when a daemon that was started has ended."""
-    for name, process in state.processes.items():
-        if not process.alive():
-            raise _failed(state, name, "ended during its start")
 
 
 def _failed(state: State, name: str, what: str) -> StackError:
@@ -128,12 +133,14 @@ def _failed(state: State, name: str, what: str) -> StackError:
 
 
 def await_nodes(state: State, patience: float = 60) -> None:
-    """Wait until slurmctld has every node in service."""
+    """Wait until slurmctld has every node in service; give up when it or a slurmd ended."""
     wanted = set(state.topology.node_names)
     states: dict[str, str] = {}
 
     def in_service() -> bool:
-        check_alive(state)
+        for name, process in state.processes.items():
+            if name.startswith(("slurmctld", "slurmd-")) and not process.alive():
+                raise _failed(state, name, "does not run")
         states.update(probes.node_states(state.topology))
         return wanted <= {node for node, word in states.items() if word in probes.IN_SERVICE}
 

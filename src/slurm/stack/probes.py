@@ -17,25 +17,39 @@ _OF_A_CALLER = ("SLURM", "SBATCH", "SRUN", "SINFO", "SACCT")
 
 def node_states(topology: Topology) -> dict[str, str]:
     """Each node's state as slurmctld sees it; empty when it does not answer."""
-    done = _command(topology, ["sinfo", "-h", "-N", "-o", "%N %T"], timeout=15)
-    lines = done.stdout.splitlines() if done.returncode == 0 else []
-    return dict(parse_node_state(line) for line in lines if " " in line)
+    done = _command(topology, ["scontrol", "show", "nodes", "--oneliner"], timeout=15)
+    return parse_nodes(done.stdout) if done.returncode == 0 else {}
 
 
-def parse_node_state(line: str) -> tuple[str, str]:
-    """Node and state of one line of `sinfo -N -o "%N %T"`; `*` after it means: not responding."""
-    name, state = line.split(None, 1)
-    return name, state.strip()
+def parse_nodes(text: str) -> dict[str, str]:
+    """Node -> state from `scontrol show nodes --oneliner`; `*` in it means: not responding."""
+    found = re.findall(r"^NodeName=(\S+) .*? State=(\S+)", text, re.MULTILINE)
+    return {name: state.lower() for name, state in found}
+
+
+def widest_job(text: str) -> tuple[str, int] | None:
+    """The default partition (else the first) and the most nodes that a job in it may have.
+
+    Reads `sinfo -o "%P|%D|%s"`: name, with `*` for the default; nodes; smallest-largest job.
+    """
+    rows = [line.split("|") for line in text.splitlines() if line.count("|") == 2]
+    if not rows:
+        return None
+    name, nodes, sizes = next((row for row in rows if row[0].endswith("*")), rows[0])
+    largest = sizes.rpartition("-")[2]
+    return name.rstrip("*"), min(int(nodes), int(largest) if largest.isdigit() else int(nodes))
 
 
 def run_everywhere(topology: Topology) -> str:
-    """Prove that the cluster takes a job: run one on every node; its job id."""
-    argv = ["srun", f"--nodes={len(topology.nodes)}", "--time=1", "--job-name=first"]
+    """Prove that the cluster takes a job: run one on all nodes of a partition; its job id."""
+    listed = _command(topology, ["sinfo", "-h", "-a", "-o", "%P|%D|%s"], timeout=15)
+    partition, nodes = widest_job(listed.stdout) or ("main", len(topology.nodes))
+    argv = ["srun", f"--partition={partition}", f"--nodes={nodes}", "--time=1", "--job-name=first"]
     done = _command(topology, [*argv, "sh", "-c", "echo job=$SLURM_JOB_ID"], timeout=60)
     found = re.findall(r"^job=(\d+)$", done.stdout, re.MULTILINE)
-    if done.returncode != 0 or len(found) != len(topology.nodes):
+    if done.returncode != 0 or len(found) != nodes:
         raise StackError(
-            "the first job did not run on all nodes; the words of srun and slurmctld are below",
+            f"the first job did not run on {nodes} nodes; srun's and slurmctld's words are below",
             evidence=[*done.stdout.splitlines()[-6:], *last_lines(topology.log("slurmctld"), 6)],
             hint=f"look into the logs in {topology.directory}/log",
         )
@@ -43,11 +57,15 @@ def run_everywhere(topology: Topology) -> str:
 
 
 def await_accounted(topology: Topology, job_id: str, patience: float = 60) -> None:
-    """Wait until the first job has come through slurmdbd into the database."""
-    argv = ["sacct", "-n", "-X", "-P", "-o", "State", "-S", "now-1day", "-j", job_id]
+    """Wait until accounting lists the first job.
+
+    It must be in the list of all jobs: by its id a job can be found some seconds before the
+    controller has registered its nodes with slurmdbd, and lists stay empty until then.
+    """
+    argv = ["sacct", "-n", "-a", "-X", "-P", "-o", "JobID,State", "-S", "now-1hour"]
 
     def accounted() -> bool:
-        return "COMPLETED" in _command(topology, argv, timeout=15).stdout
+        return f"{job_id}|COMPLETED" in _command(topology, argv, timeout=15).stdout.splitlines()
 
     if not wait_until(accounted, patience):
         raise StackError(

@@ -68,6 +68,7 @@ def launch(
             text=True,
             timeout=30,
             check=True,
+            start_new_session=True,
             **ids,  # type: ignore[call-overload]
         )
     process = identify(int(done.stdout))

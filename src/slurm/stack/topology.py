@@ -53,6 +53,8 @@ class Topology:
     slurmctld_port: int
     slurmdbd_port: int | None
     enforce_memory: bool
+    # Other users cannot reach the directory: then all daemons run as `user`, and only for them.
+    private: bool = False
     extra_conf: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
 
