@@ -24,8 +24,10 @@ _EXIT_CODES: tuple[tuple[type[SlurmError], int], ...] = (
     (SchedulerUnreachable, UNREACHABLE),
 )
 
-# Verb groups are imported only when they are called: `slurm --help` reads their help from here.
-_GROUPS = (("cluster", "Bring a real Slurm cluster up on this machine, look at it, take it down."),)
+_ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one command."
+# A verb group is imported only when it is called, and cyclopts with rich only then, too:
+# `slurm --help` is made from this table and answers at once.
+_GROUPS = (("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),)
 
 
 def exit_code(error: SlurmError) -> int:
@@ -33,16 +35,22 @@ def exit_code(error: SlurmError) -> int:
     return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), REFUSED)
 
 
+def overview() -> str:
+    """What `slurm --help` says."""
+    rows = "\n".join(f"  {name:<12}{text}" for name, text in _GROUPS)
+    return (
+        f"Usage: slurm COMMAND\n\n{_ABOUT}\n\nCommands:\n{rows}\n\n"
+        "Options:\n  --help      show this; `slurm COMMAND --help` shows more\n"
+        "  --version   show the version\n\n"
+        "Exit codes: 0 done, 1 the task failed, 2 wrong usage, 3 not reachable, 4 refused."
+    )
+
+
 def build_app() -> App:
     """The command line as cyclopts sees it."""
     from cyclopts import App
 
-    app = App(
-        name="slurm",
-        help="Python functions as Slurm jobs, and a real Slurm cluster in one command.",
-        version=_version,
-        help_format="plaintext",
-    )
+    app = App(name="slurm", help=_ABOUT, version=_version, help_format="plaintext")
     for name, help_text in _GROUPS:
         app.command(f"slurm.cli.{name}:app", name=name, help=help_text)
     return app
@@ -56,10 +64,14 @@ def _version() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the `slurm` command and exit with one of the stable codes."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if words in ([], ["--help"], ["-h"]):
+        print(overview())
+        sys.exit(DONE)
     from cyclopts import CycloptsError
 
     try:
-        code = build_app()(arguments, exit_on_error=False, result_action="return_value")
+        code = build_app()(words, exit_on_error=False, result_action="return_value")
     except CycloptsError:
         # Its words are printed already.
         sys.exit(USAGE)
