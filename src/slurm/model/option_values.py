@@ -39,7 +39,7 @@ _DEPENDENCY = re.compile(rf"{_AFTER}(?:(?:,{_AFTER})*|(?:\?{_AFTER})*)")
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?: ?[AaPp][Mm])?"
 _MOMENT = re.compile(
     r"now(?:\+[0-9]{1,9}(?:seconds?|minutes?|hours?|days?|weeks?)?)?"
-    rf"|(?:today|tomorrow)(?: {_CLOCK})?|midnight|noon|elevenses|fika|teatime|{_CLOCK}"
+    rf"|(?:today|tomorrow)(?: {_CLOCK})?|midnight|noon|fika|teatime|{_CLOCK}"
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
     rf"|(?:[0-9]{{6}}|[0-9]{{1,2}}[./][0-9]{{1,2}}(?:[./](?:[0-9]{{2}}|[0-9]{{4}}))?)(?:-{_CLOCK})?",
     re.IGNORECASE,

@@ -182,15 +182,16 @@ def _other_flags(value: object) -> dict[str, object]:
     found: dict[str, object] = {}
     for key, entry in value.items():
         flag = key.strip().lstrip("-").replace("_", "-").lower() if isinstance(key, str) else ""
+        name = f"sbatch[{brief(key)}]"
         if re.fullmatch(r"[a-z][a-z0-9-]+", flag) is None:
-            refuse("sbatch", key, "is not the long name of a flag", 'for example "core-spec"')
+            refuse(name, entry, "is not the long name of a flag", 'for example "core-spec"')
         if flag in taken:
-            refuse("sbatch", key, "has an option of its own", f"write {taken[flag]}")
+            refuse(name, entry, "has an option of its own", f"write {taken[flag]}")
         if flag in OWN_FLAGS:
-            refuse("sbatch", key, "cannot be set here", OWN_FLAGS[flag])
+            refuse(name, entry, "cannot be set here", OWN_FLAGS[flag])
         if flag in found:
-            refuse("sbatch", key, "is given twice")
-        found[flag] = _flag_value(entry, f'sbatch["{flag}"]')
+            refuse(name, entry, "is given twice")
+        found[flag] = _flag_value(entry, name)
     return found
 
 
