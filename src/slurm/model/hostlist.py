@@ -9,10 +9,10 @@ from collections.abc import Iterable
 # More names than this is not a list of nodes; the bound keeps a wrong text from filling memory.
 MOST_HOSTS = 100_000
 
-_PIECE = re.compile(r"\[(?P<ranges>[^\[\]]*)\]|(?P<text>[A-Za-z0-9_.-]+)")
-_RANGE = re.compile(r"(?P<first>[0-9]{1,15})(?:-(?P<last>[0-9]{1,15}))?")
-_NAME = re.compile(r"[A-Za-z0-9_.-]+")
-_LAST_NUMBER = re.compile(r"(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)")
+_PIECE = r"\[(?P<ranges>[^\[\]]*)\]|(?P<text>[A-Za-z0-9_.-]+)"
+_RANGE = r"(?P<first>[0-9]{1,15})(?:-(?P<last>[0-9]{1,15}))?"
+_NAME = r"[A-Za-z0-9_.-]+"
+_LAST_NUMBER = r"(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)"
 
 
 def expand_hostlist(text: str) -> list[str]:
@@ -54,10 +54,11 @@ def _split_terms(text: str) -> list[str]:
 
 def _expand_term(term: str, text: str) -> list[list[str]]:
     """The choices for each piece of one name: `r[1-2]n5` gives `[["r"], ["1", "2"], ["n5"]]`."""
+    piece = re.compile(_PIECE)
     pieces: list[list[str]] = []
     at = 0
     while at < len(term):
-        match = _PIECE.match(term, at)
+        match = piece.match(term, at)
         if match is None:
             raise ValueError(f"{term[at:][:20]!r} is not part of a host name in {text[:80]!r}")
         ranges = match["ranges"]
@@ -72,7 +73,7 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
     """The numbers of one bracket, padded as its first number is."""
     numbers: list[str] = []
     for part in ranges.split(","):
-        match = _RANGE.fullmatch(part)
+        match = re.fullmatch(_RANGE, part)
         if match is None:
             raise ValueError(f"{part[:20]!r} is not a range of numbers in {text[:80]!r}")
         first = match["first"]
@@ -87,7 +88,7 @@ def collapse_hostlist(names: Iterable[str]) -> str:
     """The shortest host list for these names, each once, in the order of `host_order`."""
     groups: dict[tuple[str, str, bool], list[str]] = {}
     for name in sorted(set(names), key=host_order):
-        if _NAME.fullmatch(name) is None:
+        if re.fullmatch(_NAME, name) is None:
             raise ValueError(f"not a host name: {name[:80]!r}")
         prefix, number, suffix = _split_name(name)
         groups.setdefault((prefix, suffix, bool(number)), []).append(number)
@@ -111,7 +112,7 @@ def host_order(name: str) -> tuple[object, ...]:
 
 def _split_name(name: str) -> tuple[str, str, str]:
     """A name as what stands before its last number, the number (perhaps empty), and the rest."""
-    match = _LAST_NUMBER.fullmatch(name)
+    match = re.fullmatch(_LAST_NUMBER, name)
     return (match["prefix"], match["number"], match["suffix"]) if match else (name, "", "")
 
 

@@ -12,17 +12,17 @@ from typing import Iterable, List, NamedTuple, Optional, Set, Union
 _LARGEST_JOB = 2**32 - 1
 _LARGEST_ARRAY = 4000001
 
-_JOB_ID = re.compile(
+_JOB_ID = (
     r"(?P<job>[0-9]{1,10})(?:_(?P<index>[0-9]{1,10}))?"
-    r"(?:;(?P<cluster>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}))?",
+    r"(?:;(?P<cluster>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}))?"
 )
-_MANY_IDS = re.compile(r"(?P<job>[0-9]{1,10})_\[(?P<spec>[0-9,:%-]+)\]")
-_RANGE = re.compile(r"(?P<first>[0-9]{1,7})(?:-(?P<last>[0-9]{1,7})(?::(?P<step>[0-9]{1,7}))?)?")
-_THROTTLE = re.compile(r"%[0-9]{1,10}$")
+_MANY_IDS = r"(?P<job>[0-9]{1,10})_\[(?P<spec>[0-9,:%-]+)\]"
+_RANGE = r"(?P<first>[0-9]{1,7})(?:-(?P<last>[0-9]{1,7})(?::(?P<step>[0-9]{1,7}))?)?"
+_THROTTLE = r"%[0-9]{1,10}$"
 
 _NAME_LENGTH = 60
-_RUN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}")
-_TOKEN = re.compile(r"[0-9a-f]{6}")
+_RUN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}"
+_TOKEN = r"[0-9a-f]{6}"
 
 
 class JobId(NamedTuple):
@@ -43,7 +43,7 @@ def parse_job_id(text: Union[str, int]) -> JobId:
     """
     if isinstance(text, int) and not isinstance(text, bool):
         text = str(text)
-    match = _JOB_ID.fullmatch(text) if isinstance(text, str) else None
+    match = re.fullmatch(_JOB_ID, text) if isinstance(text, str) else None
     if match is None:
         raise ValueError("not a job id: %r (expected 123, 123_4 or 123;cluster)" % (text,))
     job = int(match.group("job"))
@@ -55,7 +55,7 @@ def parse_job_id(text: Union[str, int]) -> JobId:
 
 def expand_job_id(text: str) -> List[JobId]:
     """All ids that one squeue line names: `123_[5-10%2]` gives six, `123` and `123_4` one."""
-    match = _MANY_IDS.fullmatch(text)
+    match = re.fullmatch(_MANY_IDS, text)
     if match is None:
         return [parse_job_id(text)]
     job = parse_job_id(match.group("job")).job
@@ -69,8 +69,8 @@ def expand_array_spec(spec: str) -> List[int]:
     Raises `ValueError` for anything Slurm would not take.
     """
     indexes: Set[int] = set()
-    for part in _THROTTLE.sub("", spec).split(","):
-        match = _RANGE.fullmatch(part)
+    for part in re.sub(_THROTTLE, "", spec).split(","):
+        match = re.fullmatch(_RANGE, part)
         if match is None:
             raise ValueError("not an array specification: %r (at %r)" % (spec, part))
         first = int(match.group("first"))
@@ -102,7 +102,7 @@ def make_run_name(
 
     The task's name is reduced to characters that need no quoting in any shell or path.
     """
-    if _TOKEN.fullmatch(token) is None:
+    if re.fullmatch(_TOKEN, token) is None:
         raise ValueError("the token of a run name is six hex digits, not %r" % (token,))
     moment = when if isinstance(when, time.struct_time) else when.timetuple()
     stamp = "%04d%02d%02d-%02d%02d%02d" % moment[:6]
@@ -117,4 +117,4 @@ def plain_name(text: str) -> str:
 
 def is_run_name(text: str) -> bool:
     """Whether `text` is a name that `make_run_name` could have made."""
-    return _RUN_NAME.fullmatch(text) is not None
+    return re.fullmatch(_RUN_NAME, text) is not None

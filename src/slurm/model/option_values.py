@@ -25,24 +25,24 @@ Parse = Callable[[object, str], Any]
 
 UNLIMITED = "UNLIMITED"
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_NODES = re.compile(r"(?P<least>[0-9]{1,7})(?:-(?P<most>[0-9]{1,7}))?")
-_SIGNAL = re.compile(r"(?:[RB]{1,2}:)?(?:(?:SIG)?[A-Z]{2,}[A-Z0-9+-]*|[0-9]{1,2})(?:@[0-9]{1,5})?")
-_SWITCHES = re.compile(r"(?P<count>[0-9]{1,6})(?:@(?P<wait>.+))?")
+# Patterns stay text until they are used: compiling them all would slow every start.
+_CONTROL = r"[\x00-\x1f\x7f]"
+_SURROGATE = "[\ud800-\udfff]"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_NODES = r"(?P<least>[0-9]{1,7})(?:-(?P<most>[0-9]{1,7}))?"
+_SIGNAL = r"(?:[RB]{1,2}:)?(?:(?:SIG)?[A-Z]{2,}[A-Z0-9+-]*|[0-9]{1,2})(?:@[0-9]{1,5})?"
+_SWITCHES = r"(?P<count>[0-9]{1,6})(?:@(?P<wait>.+))?"
 _AFTER = (
     r"(?:(?:after|afterany|afterok|afternotok|aftercorr|afterburstbuffer)"
     r"(?::[0-9]+(?:_(?:[0-9]+|\*))?(?:\+[0-9]+)?)+|singleton)"
 )
-_DEPENDENCY = re.compile(rf"{_AFTER}(?:(?:,{_AFTER})*|(?:\?{_AFTER})*)")
+_DEPENDENCY = rf"{_AFTER}(?:(?:,{_AFTER})*|(?:\?{_AFTER})*)"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?: ?[AaPp][Mm])?"
-_MOMENT = re.compile(
-    r"now(?:\+[0-9]{1,9}(?:seconds?|minutes?|hours?|days?|weeks?)?)?"
+_MOMENT = (
+    r"(?i)now(?:\+[0-9]{1,9}(?:seconds?|minutes?|hours?|days?|weeks?)?)?"
     rf"|(?:today|tomorrow)(?: {_CLOCK})?|midnight|noon|fika|teatime|{_CLOCK}"
     r"|[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?"
-    rf"|(?:[0-9]{{6}}|[0-9]{{1,2}}[./][0-9]{{1,2}}(?:[./](?:[0-9]{{2}}|[0-9]{{4}}))?)(?:-{_CLOCK})?",
-    re.IGNORECASE,
+    rf"|(?:[0-9]{{6}}|[0-9]{{1,2}}[./][0-9]{{1,2}}(?:[./](?:[0-9]{{2}}|[0-9]{{4}}))?)(?:-{_CLOCK})?"
 )
 
 
@@ -52,14 +52,14 @@ def text(value: object, name: str) -> str:
         refuse(name, value, f"must be text, not {type(value).__name__}")
     if not value.strip():
         refuse(name, value, "is empty", f"leave {name} out, or write None to remove a default")
-    if _CONTROL.search(value):
+    if re.search(_CONTROL, value):
         refuse(name, value, "has a newline, NUL or other control character", "write it on one line")
     return _encodable(value, name)
 
 
 def _encodable(value: str, name: str) -> str:
     """`value`, if it can be written to a script."""
-    if _SURROGATE.search(value):
+    if re.search(_SURROGATE, value):
         refuse(name, value, "cannot be written as UTF-8")
     return value
 
@@ -74,11 +74,10 @@ def path(value: object, name: str) -> str:
 
 def shaped(pattern: str, example: str) -> Parse:
     """Text of one shape; `example` is what the hint shows."""
-    compiled = re.compile(pattern)
 
     def parse(value: object, name: str) -> str:
         found = text(value, name).strip()
-        if compiled.fullmatch(found) is None:
+        if re.fullmatch(pattern, found) is None:
             refuse(name, value, f"is not of the form that {name} takes", f"for example {example}")
         return found
 
@@ -162,7 +161,7 @@ def _digits(value: object) -> str:
 
 def nodes(value: object, name: str) -> int | str:
     """A number of nodes, or a range of it, `"2-4"`."""
-    match = _NODES.fullmatch(_digits(value))
+    match = re.fullmatch(_NODES, _digits(value))
     if match is None:
         refuse(name, value, "is not a number of nodes", 'write a number or "2-4"')
     least, most = int(match["least"]), int(match["most"] or match["least"])
@@ -222,7 +221,7 @@ def moment(value: object, name: str) -> str:
     if isinstance(value, datetime.date):
         return value.isoformat()
     found = text(value, name).strip()
-    if _MOMENT.fullmatch(found) is None:
+    if re.fullmatch(_MOMENT, found) is None:
         hint = 'write "16:00", "now+2hours", "tomorrow", "2030-01-20T12:30:00" or a timedelta'
         refuse(name, value, "is not a point in time", hint)
     return found
@@ -246,14 +245,14 @@ def hosts(value: object, name: str) -> str:
 def signal(value: object, name: str) -> str:
     """When to send which signal before the time limit: `"USR1@120"` or `"B:TERM@60"`."""
     found = (_digits(value) or text(value, name)).strip().upper()
-    if _SIGNAL.fullmatch(found) is None or int(found.partition("@")[2] or 0) > 65535:
+    if re.fullmatch(_SIGNAL, found) is None or int(found.partition("@")[2] or 0) > 65535:
         refuse(name, value, "is not a signal", 'write "USR1@120", or "B:USR1@120" for the script')
     return found
 
 
 def switches(value: object, name: str) -> str:
     """How many network switches at most, and how long to wait for them: `"1@10:00"`."""
-    match = _SWITCHES.fullmatch(_digits(value))
+    match = re.fullmatch(_SWITCHES, _digits(value))
     if match is None:
         refuse(name, value, "is not a number of switches", 'write a number or "1@10:00"')
     if match["wait"] is None:
@@ -264,7 +263,7 @@ def switches(value: object, name: str) -> str:
 def dependency(value: object, name: str) -> str:
     """A dependency in Slurm's words, `"afterok:123:124,singleton"`."""
     found = text(value, name).strip()
-    if _DEPENDENCY.fullmatch(found) is None:
+    if re.fullmatch(_DEPENDENCY, found) is None:
         hint = 'write "afterok:123", "afterany:123:124" or "singleton", joined by "," or by "?"'
         refuse(name, value, "is not a dependency", hint)
     return found
@@ -287,7 +286,7 @@ def _variable_value(value: object, name: str) -> str:
         value = os.fspath(value)
     if isinstance(value, float) or (type(value) is int and abs(value) < 10**100):
         return str(value)
-    if not isinstance(value, str) or "\0" in value or _SURROGATE.search(value):
+    if not isinstance(value, str) or "\0" in value or re.search(_SURROGATE, value):
         hint = 'write text without NUL that can be encoded as UTF-8, for example "1"'
         refuse(name, type(value), "its value cannot be used", hint)
     return value
@@ -295,7 +294,7 @@ def _variable_value(value: object, name: str) -> str:
 
 def variable(value: object, name: str) -> str:
     """The name of one environment variable."""
-    if not isinstance(value, str) or _VARIABLE.fullmatch(value) is None:
+    if not isinstance(value, str) or re.fullmatch(_VARIABLE, value) is None:
         # What stands behind "=" may be private.
         shown = value.partition("=")[0] if isinstance(value, str) else type(value)
         hint = 'names are letters, digits and "_", and do not begin with a digit'
@@ -311,7 +310,7 @@ def secret_names(value: object, name: str) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else list(value)
     for at, item in enumerate(items):
         # Somebody may have written the secret itself: no error shows it.
-        if not isinstance(item, str) or _VARIABLE.fullmatch(item) is None:
+        if not isinstance(item, str) or re.fullmatch(_VARIABLE, item) is None:
             hint = f'write {name}=("WANDB_API_KEY",); the values come from the environment'
             refuse(f"{name}[{at}]", type(item), "is not the name of an environment variable", hint)
     return tuple(items)

@@ -241,7 +241,7 @@ _FLAG_ORDER = (
     JobState.RESV_DEL_HOLD,
     JobState.SIGNALING,
 )
-_WORD = re.compile(r"[^\s,|]+")
+_WORD = r"[^\s,|]+"
 
 
 def parse_state(text: Union[str, Iterable[str], None]) -> JobState:
@@ -256,7 +256,7 @@ def parse_state(text: Union[str, Iterable[str], None]) -> JobState:
     parts = [text] if isinstance(text, str) else text
     states: List[JobState] = []
     for part in parts:
-        for word in _WORD.findall(part):
+        for word in re.findall(_WORD, part):
             state = _parse_word(word.upper())
             if state is None and word.lower() == "by":
                 break  # the rest names who cancelled the job

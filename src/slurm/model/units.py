@@ -33,13 +33,13 @@ _UNIT_SECONDS = {
 }
 _UNIT_KIB = {"K": 1, "M": 1024, "G": 1024**2, "T": 1024**3, "P": 1024**4}
 
-_CLOCK = re.compile(
+_CLOCK = (
     r"(?:(?P<days>[0-9]{1,9})-)?(?P<a>[0-9]{1,10})(?::(?P<b>[0-9]{1,10}))?(?::(?P<c>[0-9]{1,10}))?"
 )
-_AMOUNT = re.compile(r"\s*([0-9]{1,12})(?:\.([0-9]{1,9}))?\s*([A-Za-z]+)\s*")
-_MEMORY = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*(?:([KMGTP])(?:I?B)?)?", re.IGNORECASE)
-_GPU = re.compile(r"(?:gpu:)?(?:(?P<type>[A-Za-z0-9_][A-Za-z0-9_.-]*):)?(?P<count>[0-9]{1,6})")
-_GPU_TYPE = re.compile(r"(?:gpu:)?(?P<type>[A-Za-z0-9_][A-Za-z0-9_.-]*)")
+_AMOUNT = r"\s*([0-9]{1,12})(?:\.([0-9]{1,9}))?\s*([A-Za-z]+)\s*"
+_MEMORY = r"(?i)([0-9]{1,18})(?:\.([0-9]{1,9}))?\s*(?:([KMGTP])(?:I?B)?)?"
+_GPU = r"(?:gpu:)?(?:(?P<type>[A-Za-z0-9_][A-Za-z0-9_.-]*):)?(?P<count>[0-9]{1,6})"
+_GPU_TYPE = r"(?:gpu:)?(?P<type>[A-Za-z0-9_][A-Za-z0-9_.-]*)"
 
 _short = Repr()
 _short.maxstring = _short.maxother = 80
@@ -108,7 +108,7 @@ def _ceiling(number: float, name: str, value: object, forms: str) -> int:
 
 def _clock_seconds(text: str) -> int | None:
     """The seconds in one of Slurm's own forms, or None."""
-    match = _CLOCK.fullmatch(text)
+    match = re.fullmatch(_CLOCK, text)
     if match is None:
         return None
     a, b, c = (int(match[part] or 0) for part in "abc")
@@ -121,9 +121,10 @@ def _clock_seconds(text: str) -> int | None:
 
 def _human_seconds(text: str) -> int | None:
     """The seconds in amounts with units, each unit at most once, or None."""
+    amount = re.compile(_AMOUNT)
     at, total, seen = 0, 0, set()
     while at < len(text):
-        match = _AMOUNT.match(text, at)
+        match = amount.match(text, at)
         unit = _UNIT_SECONDS.get(match[3].lower()) if match else None
         if match is None or unit is None or unit in seen:
             return None
@@ -159,7 +160,7 @@ def parse_memory(value: object, name: str = "mem") -> int:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         mib = _ceiling(value, name, value, _MEMORY_FORMS)
     elif isinstance(value, str):
-        match = _MEMORY.fullmatch(value.strip())
+        match = re.fullmatch(_MEMORY, value.strip())
         if match is None:
             refuse(name, value, "is not an amount of memory", _MEMORY_FORMS)
         mib = _scaled(match[1], match[2], _UNIT_KIB[(match[3] or "M").upper()], per=1024)
@@ -210,11 +211,11 @@ def parse_gpus(value: object, name: str = "gpus") -> tuple[GpuRequest, ...]:
 
 def _parse_gpu(text: str, name: str, value: str) -> GpuRequest:
     """One part of a list of GPU requests."""
-    match = _GPU.fullmatch(text)
+    match = re.fullmatch(_GPU, text)
     if match is not None:
         kind = None if match["type"] == "gpu" else match["type"]
         return GpuRequest(kind, int(match["count"]))
-    match = _GPU_TYPE.fullmatch(text)
+    match = re.fullmatch(_GPU_TYPE, text)
     if match is None or match["type"].isdigit():
         refuse(name, value, "is not a number of GPUs", _GPU_FORMS)
     return GpuRequest(None if match["type"] == "gpu" else match["type"], 1)
