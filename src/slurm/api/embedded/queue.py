@@ -1,0 +1,222 @@
+"""The SQLite queue: what the scheduler must know again after it was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+KEEP_FINISHED_S = 7 * 86400
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS batches (
+    id INTEGER PRIMARY KEY, key TEXT UNIQUE, options TEXT NOT NULL, script_name TEXT NOT NULL,
+    cwd TEXT NOT NULL, work_dir TEXT NOT NULL, name TEXT NOT NULL, umask INTEGER NOT NULL,
+    submit INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (
+    id INTEGER PRIMARY KEY, batch INTEGER NOT NULL, idx INTEGER, state TEXT NOT NULL,
+    reason TEXT NOT NULL, exit_code INTEGER, signal INTEGER, start INTEGER, end INTEGER,
+    restarts INTEGER NOT NULL, held INTEGER NOT NULL, ending TEXT NOT NULL, node TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS jobs_of_batch ON jobs (batch, idx);
+CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end);
+CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+"""
+_VERSION = 1
+_JOB_COLUMNS = (
+    "id, batch, idx, state, reason, exit_code, signal, start, end, restarts, held, ending, node"
+)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One submission: a single job or an array."""
+
+    id: int
+    key: str
+    options: dict[str, str]
+    script_name: str
+    cwd: str
+    work_dir: str
+    name: str
+    umask: int
+    submit: int
+
+
+@dataclass
+class Job:
+    """One job or array element, as it stands now."""
+
+    id: int
+    batch: int
+    index: int | None
+    state: str = "PENDING"
+    reason: str = "None"
+    exit_code: int | None = None
+    signal: int | None = None
+    start: int | None = None
+    end: int | None = None
+    restarts: int = 0
+    held: bool = False
+    ending: str = ""  # the state it is being brought to: CANCELLED, TIMEOUT or REQUEUED
+    node: str = ""
+    # Known only while the scheduler lives; found again from the run file.
+    pid: int | None = field(default=None, compare=False)
+    devices: tuple[int, ...] = field(default=(), compare=False)
+
+    @property
+    def run(self) -> str:
+        """The name of the present attempt's files."""
+        return f"{self.id}.{self.restarts}"
+
+
+class Queue:
+    """Batches and jobs on disk. Changes are kept together until `commit`."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._db = _open(path)
+        self._changed: dict[int, Job] = {}
+        self._writing = False
+
+    def close(self) -> None:
+        """Write what is left and close the file."""
+        self.commit()
+        self._db.close()
+
+    def reserve_ids(self, count: int) -> int:
+        """The first of `count` new job ids, never given twice."""
+        self._begin()
+        self._db.execute(
+            "INSERT INTO counters VALUES ('job', ?) ON CONFLICT (name) "
+            "DO UPDATE SET value = value + excluded.value",
+            (count,),
+        )
+        row = self._db.execute("SELECT value FROM counters WHERE name = 'job'").fetchone()
+        return int(row[0]) - count + 1
+
+    def add(self, batch: Batch, jobs: Iterable[Job]) -> None:
+        """Take a new submission."""
+        self._begin()
+        self._db.execute(
+            "INSERT INTO batches VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                batch.id, batch.key, json.dumps(batch.options), batch.script_name, batch.cwd,
+                batch.work_dir, batch.name, batch.umask, batch.submit,
+            ),
+        )  # fmt: skip
+        self._write(jobs)
+
+    def changed(self, job: Job) -> None:
+        """Remember to write this job at the next commit."""
+        self._changed[job.id] = job
+
+    def commit(self) -> None:
+        """Write all that changed, in one transaction."""
+        if self._changed:
+            self._begin()
+            self._write(self._changed.values())
+            self._changed.clear()
+        if self._writing:
+            self._db.execute("COMMIT")
+            self._writing = False
+
+    def rollback(self) -> None:
+        """Forget a submission that could not be completed; changed jobs stay to be written."""
+        if self._writing:
+            self._db.execute("ROLLBACK")
+            self._writing = False
+
+    def batch_with_key(self, key: str) -> int | None:
+        """The id that a submission with this key got before."""
+        row = self._db.execute("SELECT id FROM batches WHERE key = ?", (key,)).fetchone()
+        return None if row is None else int(row[0])
+
+    def batches(self, ids: Sequence[int]) -> Iterator[Batch]:
+        """The batches with these ids."""
+        for row in self._select("SELECT * FROM batches WHERE id IN", ids):
+            yield Batch(row[0], row[1], json.loads(row[2]), *row[3:])
+
+    def unfinished(self) -> list[Job]:
+        """All jobs without an end."""
+        rows = self._db.execute(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE end IS NULL ORDER BY id")
+        return [_job(row) for row in rows]
+
+    def jobs_of(self, batch_ids: Sequence[int]) -> list[Job]:
+        """All jobs of these batches, as last committed."""
+        query = f"SELECT {_JOB_COLUMNS} FROM jobs WHERE batch IN"
+        return [_job(row) for row in self._select(query, batch_ids)]
+
+    def jobs(self, ids: Sequence[int]) -> list[Job]:
+        """The jobs with these own ids, as last committed."""
+        return [
+            _job(row) for row in self._select(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE id IN", ids)
+        ]
+
+    def prune(self, now: float) -> None:
+        """Forget jobs that ended long ago."""
+        self._begin()
+        self._db.execute("DELETE FROM jobs WHERE end < ?", (int(now) - KEEP_FINISHED_S,))
+        self._db.execute("DELETE FROM batches WHERE id NOT IN (SELECT batch FROM jobs)")
+        self.commit()
+
+    def _select(self, query: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        for first in range(0, len(ids), 500):
+            part = ids[first : first + 500]
+            marks = ",".join("?" * len(part))
+            yield from self._db.execute(f"{query} ({marks}) ORDER BY id", part)
+
+    def _write(self, jobs: Iterable[Job]) -> None:
+        self._db.executemany(
+            f"INSERT OR REPLACE INTO jobs ({_JOB_COLUMNS}) VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            [
+                (
+                    job.id, job.batch, job.index, job.state, job.reason, job.exit_code, job.signal,
+                    job.start, job.end, job.restarts, job.held, job.ending, job.node,
+                )
+                for job in jobs
+            ],
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        if not self._writing:
+            self._db.execute("BEGIN IMMEDIATE")
+            self._writing = True
+
+
+def _job(row: tuple[Any, ...]) -> Job:
+    job = Job(*row)
+    job.held = bool(job.held)
+    return job
+
+
+def _open(path: str) -> sqlite3.Connection:
+    """Open the queue; a damaged or unknown one is put aside, for jobs must be able to run."""
+    try:
+        return _connect(path)
+    except sqlite3.DatabaseError:
+        aside = f"{path}.{int(time.time())}.damaged"
+        os.replace(path, aside)
+        for ending in ("-wal", "-shm"):
+            if os.path.exists(path + ending):
+                os.replace(path + ending, aside + ending)
+        return _connect(path)
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    db = sqlite3.connect(path, isolation_level=None, timeout=10)
+    try:
+        # WAL with NORMAL: a killed scheduler loses nothing; only a power cut can, with the jobs.
+        db.execute("PRAGMA journal_mode=WAL")
+        db.execute("PRAGMA synchronous=NORMAL")
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version not in (0, _VERSION):
+            raise sqlite3.DatabaseError(f"queue of version {version}")
+        db.executescript(_SCHEMA)
+        db.execute(f"PRAGMA user_version={_VERSION}")
+    except BaseException:
+        db.close()
+        raise
+    return db

@@ -1,0 +1,131 @@
+"""Reads the options out of a script's `#SBATCH` lines the way sbatch does: text in, table out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+# sbatch's short forms of the options that we know.
+SHORT = {
+    "A": "account", "a": "array", "b": "begin", "C": "constraint", "c": "cpus-per-task",
+    "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile", "G": "gpus", "H": "hold",
+    "i": "input", "J": "job-name", "k": "no-kill", "L": "licenses", "m": "distribution",
+    "M": "clusters", "N": "nodes", "n": "ntasks", "o": "output", "O": "overcommit",
+    "p": "partition", "q": "qos", "Q": "quiet", "s": "oversubscribe", "S": "core-spec",
+    "t": "time", "v": "verbose", "w": "nodelist", "W": "wait", "x": "exclude",
+}  # fmt: skip
+
+# Options that never take the next word as their value.
+FLAGS = frozenset(
+    [
+        "contiguous",
+        "exclusive",
+        "get-user-env",
+        "hold",
+        "no-kill",
+        "no-requeue",
+        "overcommit",
+        "oversubscribe",
+        "parsable",
+        "quiet",
+        "reboot",
+        "requeue",
+        "spread-job",
+        "test-only",
+        "use-min-nodes",
+        "verbose",
+        "wait",
+        "nice",
+        "ignore-pbs",
+    ]
+)
+
+# Environment variables of sbatch that stand above the script's own lines.
+ENVIRONMENT = {
+    "SBATCH_ARRAY_INX": "array", "SBATCH_EXCLUSIVE": "exclusive", "SBATCH_EXPORT": "export",
+    "SBATCH_GPUS": "gpus", "SBATCH_GPUS_PER_NODE": "gpus-per-node",
+    "SBATCH_GPUS_PER_TASK": "gpus-per-task", "SBATCH_GRES": "gres",
+    "SBATCH_JOB_NAME": "job-name", "SBATCH_MEM_PER_CPU": "mem-per-cpu",
+    "SBATCH_MEM_PER_NODE": "mem", "SBATCH_NO_REQUEUE": "no-requeue",
+    "SBATCH_OPEN_MODE": "open-mode", "SBATCH_OUTPUT": "output", "SBATCH_ERROR": "error",
+    "SBATCH_REQUEUE": "requeue", "SBATCH_SIGNAL": "signal", "SBATCH_TIMELIMIT": "time",
+}  # fmt: skip
+
+
+class BadRequest(ValueError):
+    """A request that cannot be understood or kept; the text is for the user."""
+
+
+def read_options(script: str) -> dict[str, str]:
+    """The options of a script, long names without dashes; a bare flag has the value "".
+
+    Reading stops at the first line that is neither blank nor a comment. A later line wins.
+    """
+    options: dict[str, str] = {}
+    for line in script.splitlines():
+        text = line.strip()
+        if text and not text.startswith("#"):
+            break
+        if line.startswith("#SBATCH") and line[7:8].isspace():
+            options.update(_read_words(split_words(line[7:])))
+    return options
+
+
+def environment_options(environ: Mapping[str, str]) -> dict[str, str]:
+    """The options that `SBATCH_*` variables set."""
+    return {option: environ[name] for name, option in ENVIRONMENT.items() if name in environ}
+
+
+def split_words(text: str) -> list[str]:
+    """Split a line at blanks; single quotes, double quotes and backslashes protect.
+
+    A `#` at the start of a word begins a comment. An unclosed quote ends with the line.
+    """
+    words: list[str] = []
+    word: list[str] | None = None
+    quote = ""
+    letters = iter(text)
+    for letter in letters:
+        if quote:
+            if letter == quote:
+                quote = ""
+                continue
+            if letter == "\\" and quote == '"':
+                letter = next(letters, "")
+        elif letter.isspace():
+            if word is not None:
+                words.append("".join(word))
+            word = None
+            continue
+        elif letter == "#" and word is None:
+            break
+        elif letter in "'\"":
+            quote = letter
+            word = [] if word is None else word
+            continue
+        elif letter == "\\":
+            letter = next(letters, "")
+        word = [] if word is None else word
+        word.append(letter)
+    if word is not None:
+        words.append("".join(word))
+    return words
+
+
+def _read_words(words: Iterable[str]) -> dict[str, str]:
+    options: dict[str, str] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("--") and len(word) > 2:
+            name, equals, value = word[2:].partition("=")
+            if not equals and name not in FLAGS and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            options[name] = value
+        elif word.startswith("-") and len(word) > 1:
+            name, value = SHORT.get(word[1], word[1]), word[2:]
+            if not value and name not in FLAGS and rest and not rest[0].startswith("-"):
+                value = rest.pop(0)
+            options[name] = value
+        else:
+            raise BadRequest(f"Invalid directive found in batch script: {word}")
+    return options

@@ -1,0 +1,451 @@
+"""The scheduler itself: takes jobs, starts what may start, and brings each one to its end."""
+
+from __future__ import annotations
+
+import collections
+import heapq
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterable
+
+from slurm.api.embedded import host, supervisor
+from slurm.api.embedded.engine import REASONS, Facts, Lanes, Place, Verdict, judge, outcome
+from slurm.api.embedded.environment import RUN_VARIABLE, Attempt, job_environment, log_files
+from slurm.api.embedded.live import LiveBatch, Timer, Timers, facts_of, interpreter, write_batch
+from slurm.api.embedded.place import Place as Files
+from slurm.api.embedded.queue import Batch, Job, Queue
+from slurm.api.embedded.request import Need, make_request, need_of
+from slurm.api.embedded.sbatch_lines import BadRequest, environment_options, read_options
+from slurm.api.embedded.values import Edge
+
+# One turn of the event loop starts no more jobs than this: requests are not kept waiting.
+_STARTS_PER_TURN = 16
+_SLURM_SAYS_NOTHING = "None"
+
+
+class Scheduler:
+    """The queue in motion. Time comes in as an argument; nothing here waits."""
+
+    def __init__(
+        self,
+        files: Files,
+        queue: Queue,
+        machine: host.Machine,
+        *,
+        kill_wait: float,
+        user: str,
+        watch: Callable[[int], None],
+    ) -> None:
+        self.files = files
+        self.queue = queue
+        self.machine = machine
+        self.kill_wait = kill_wait
+        self.node = os.uname().nodename.split(".")[0]
+        self.live: dict[int, LiveBatch] = {}
+        self.jobs: dict[int, Job] = {}
+        self.running: dict[int, Job] = {}
+        self.lanes = Lanes()
+        self.timers = Timers()
+        self.free = Need(machine.cpus, machine.memory_mb, machine.gpus)
+        self._free_devices = list(range(machine.gpus))
+        self._user = user
+        self._watch = watch
+        self._boot = host.boot_id()
+        self._dependents: dict[int, set[int]] = {}
+        self._names: dict[str, list[int]] = {}
+        self._full: set[int] = set()
+        self._touched: collections.deque[tuple[int, int | None, str]] = collections.deque()
+
+    # ---- taking jobs ----------------------------------------------------------------------------
+
+    def submit(
+        self, key: str, script: str, name: str, environ: dict[str, str], cwd: str, umask: int
+    ) -> int:
+        """Take a submission; gives its job id. The same key gives the same id again."""
+        known = self.queue.batch_with_key(key)
+        if known is not None:
+            return known
+        now = time.time()
+        interpreter(script.split("\n", 1)[0])
+        options = {**read_options(script), **environment_options(environ)}
+        request = make_request(options, name, now)
+        need = need_of(request, self.machine)
+        for edge in request.dependency.edges if request.dependency else ():
+            if edge.kind != "singleton" and self._facts(edge, edge.index) is None:
+                raise BadRequest(f"Job dependency problem: there is no job {edge.job}.")
+        indices: tuple[int | None, ...] = request.array or (None,)
+        first = self.queue.reserve_ids(len(indices) + (request.array is not None))
+        work_dir = os.path.join(cwd, request.chdir or "").rstrip("/") or "/"
+        batch = Batch(first, key, options, name, cwd, work_dir, request.name, umask, int(now))
+        own = first + (request.array is not None)  # an array's id is not one of its elements'
+        jobs = {
+            index: Job(own + number, first, index, held=request.hold)
+            for number, index in enumerate(indices)
+        }
+        directory = self.files.batch(first)
+        try:
+            write_batch(directory, script, environ)
+            self.queue.add(batch, jobs.values())
+            self.queue.commit()
+        except BaseException:
+            self.queue.rollback()
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self._enter(LiveBatch(batch, request, need, directory, jobs))
+        self._consider_batch(first, now)
+        return first
+
+    def _enter(self, live: LiveBatch) -> None:
+        batch = live.batch
+        self.live[batch.id] = live
+        self.jobs.update((job.id, job) for job in live.jobs.values())
+        heapq.heappush(self._names.setdefault(batch.name, []), batch.id)
+        for edge in live.request.dependency.edges if live.request.dependency else ():
+            target = self.jobs.get(edge.job)
+            target_batch = target.batch if target is not None else edge.job
+            if target_batch in self.live:
+                self._dependents.setdefault(target_batch, set()).add(batch.id)
+
+    def recover(self, now: float) -> None:
+        """Take over what an earlier scheduler left: waiting, running, ended or lost jobs."""
+        batch_ids = sorted({job.batch for job in self.queue.unfinished()})
+        jobs: dict[int, dict[int | None, Job]] = {}
+        for job in self.queue.jobs_of(batch_ids):
+            jobs.setdefault(job.batch, {})[job.index] = job
+        for batch in self.queue.batches(batch_ids):
+            request = make_request(batch.options, batch.script_name, batch.submit)
+            try:
+                need = need_of(request, self.machine)
+            except BadRequest:  # the machine became smaller: as much as there is
+                need = Need(self.machine.cpus, self.machine.memory_mb, self.machine.gpus)
+            directory = self.files.batch(batch.id)
+            self._enter(LiveBatch(batch, request, need, directory, jobs[batch.id]))
+        for batch_id in batch_ids:
+            for job in [job for job in jobs[batch_id].values() if job.end is None]:
+                running = supervisor.read_running(self.files.batch(batch_id), job.run)
+                if running is not None:
+                    self._adopt(job, running, now)
+        for batch_id in batch_ids:
+            self._consider_batch(batch_id, now)
+        self.settle(now)
+
+    def _adopt(self, job: Job, running: supervisor.Running, now: float) -> None:
+        job.start = running.started
+        self._occupy(job, running.pid, running.devices)
+        if running.lives(self._boot):
+            self._watch(running.pid)
+            self._set_limits(job, running.started)
+            if job.ending:
+                self.end_jobs([job], job.ending, now)
+        else:
+            self.attempt_over(running.pid, now)
+
+    # ---- what waits -----------------------------------------------------------------------------
+
+    def _consider_batch(self, batch_id: int, now: float, index: int | None = None) -> None:
+        """Decide anew about the waiting jobs of a batch, or about one element."""
+        live = self.live.get(batch_id)
+        if live is None:
+            return
+        chosen = list(live.jobs.values()) if index is None else [live.jobs[index]]
+        verdict, reason = self._judge(live, chosen[0], now)
+        if not live.per_element and verdict is Verdict.WAIT and reason == live.waits_for:
+            return  # they know; an array of thousands is not told at each event
+        live.waits_for = reason
+        for job in chosen:
+            if job.state == "PENDING" and job.id not in self.lanes:
+                if live.per_element:
+                    verdict, reason = self._judge(live, job, now)
+                self._place(live, job, verdict, reason, now)
+
+    def consider(self, job: Job, now: float) -> None:
+        """Decide anew about one waiting job."""
+        live = self.live[job.batch]
+        self._place(live, job, *self._judge(live, job, now), now)
+
+    def _judge(self, live: LiveBatch, job: Job, now: float) -> tuple[Verdict, str]:
+        """Whether a job may go to its lane, and the reason if it may not."""
+        request = live.request
+        if request.begin is not None and request.begin > now:
+            self.timers.add(request.begin, "consider", job)
+            return Verdict.WAIT, "BeginTime"
+        if request.dependency is None or live.satisfied:
+            return Verdict.READY, _SLURM_SAYS_NOTHING
+        first = self._first_of_name(live.batch.name) == live.batch.id
+        decision = judge(request.dependency, lambda edge: self._facts(edge, job.index), first, now)
+        if decision.look_again is not None:
+            self.timers.add(decision.look_again, "consider", job)
+        live.satisfied = decision.verdict is Verdict.READY and not live.per_element
+        never = decision.verdict is Verdict.NEVER
+        return decision.verdict, "DependencyNeverSatisfied" if never else "Dependency"
+
+    def _place(self, live: LiveBatch, job: Job, verdict: Verdict, reason: str, now: float) -> None:
+        if verdict is Verdict.NEVER and live.request.kill_on_invalid_dependency:
+            self._finish(job, "CANCELLED", now, reason=reason)
+            return
+        if job.held:
+            reason = "JobHeldUser"
+        elif verdict is Verdict.READY:
+            reason = _SLURM_SAYS_NOTHING
+            group = live.batch.id if live.request.throttle is not None else 0
+            self.lanes.add(job.id, Place(live.need, group, (-live.request.priority, job.id)))
+        if reason != job.reason:
+            job.reason = reason
+            self.queue.changed(job)
+
+    def _facts(self, edge: Edge, index: int | None) -> Facts | None:
+        """What is known about the job, array or element that an edge names."""
+        wanted = edge.index
+        live = self.live.get(edge.job)
+        job = self.jobs.get(edge.job)
+        if live is not None:
+            if wanted is None and edge.kind == "aftercorr" and live.request.array is not None:
+                wanted = index
+            if wanted is None:
+                return live.facts()
+            return facts_of([live.jobs[wanted]]) if wanted in live.jobs else None
+        if job is not None:
+            return facts_of([job])
+        found = self.queue.jobs_of([edge.job]) or self.queue.jobs([edge.job])
+        if wanted is None and edge.kind == "aftercorr" and any(j.index is not None for j in found):
+            wanted = index
+        return facts_of([j for j in found if wanted is None or j.index == wanted])
+
+    def _first_of_name(self, name: str) -> int | None:
+        heap = self._names.get(name, [])
+        while heap and heap[0] not in self.live:
+            heapq.heappop(heap)
+        if not heap:
+            self._names.pop(name, None)
+        return heap[0] if heap else None
+
+    def settle(self, now: float) -> None:
+        """Tell the jobs that wait for others what has happened to those."""
+        while self._touched:
+            batch_id, index, name = self._touched.popleft()
+            for waiting in sorted(self._dependents.get(batch_id, ())):
+                live = self.live.get(waiting)
+                alone = live is not None and live.per_element and index in live.jobs
+                one = index if alone and batch_id in self.live else None
+                self._consider_batch(waiting, now, one)
+            if batch_id not in self.live:
+                self._dependents.pop(batch_id, None)
+                following = self._first_of_name(name)
+                if following is not None and self.live[following].singleton:
+                    self._consider_batch(following, now)
+
+    # ---- what runs ------------------------------------------------------------------------------
+
+    def start_ready(self, now: float) -> bool:
+        """Start jobs that fit; True if more may be started at once."""
+        for _ in range(_STARTS_PER_TURN):
+            job_id = self.lanes.pick(self.free, self._full, now)
+            if job_id is None:
+                return False
+            self._start(self.jobs[job_id], now)
+        return True
+
+    def _start(self, job: Job, now: float) -> None:
+        live = self.live[job.batch]
+        request = live.request
+        self.lanes.remove(job.id)
+        devices = tuple(self._free_devices[: live.need.gpus])
+        attempt = Attempt(
+            job.id, job.batch, job.index, job.restarts, int(now), request, self.node, self._user,
+            live.batch.cwd, self.files.directory, live.need.cpus, devices,
+        )  # fmt: skip
+        output, error = log_files(attempt)
+        job.start = int(now)
+        try:
+            environ = job_environment(attempt, live.environ())
+            pid = supervisor.start(
+                supervisor.Launch(
+                    live.directory, job.run, live.argv(), environ, attempt.work_directory, output,
+                    error, request.append, live.batch.umask, self._boot, devices,
+                )
+            )  # fmt: skip
+        except (OSError, ValueError) as problem:
+            self._finish(job, "FAILED", now, reason=f"JobLaunchFailure: {problem}")
+            return
+        self._occupy(job, pid, devices)
+        self._set_limits(job, now)
+
+    def _occupy(self, job: Job, pid: int, devices: tuple[int, ...]) -> None:
+        """Take what the job needs from what is free."""
+        live = self.live[job.batch]
+        self.lanes.remove(job.id)
+        if not job.ending:
+            job.state, job.reason = "RUNNING", _SLURM_SAYS_NOTHING
+        job.node, job.pid, job.devices = self.node, pid, devices
+        self.running[pid] = job
+        self.free = self.free.plus(live.need, -1)
+        self._free_devices = [d for d in self._free_devices if d not in devices]
+        live.running += 1
+        live.begun.add(job.index)
+        live.last_start = max(live.last_start, job.start or 0)
+        if live.full:
+            self._full.add(job.batch)
+        self.queue.changed(job)
+        self._touched.append((job.batch, job.index, live.batch.name))
+
+    def _set_limits(self, job: Job, start: float) -> None:
+        request = self.live[job.batch].request
+        if request.time_limit is None:
+            return
+        end = start + request.time_limit
+        self.timers.add(end, "limit", job)
+        if request.early_signal is not None:
+            early = max(start, end - request.early_signal.seconds)
+            self.timers.add(early, "early signal", job)
+
+    def attempt_over(self, pid: int, now: float) -> None:
+        """A supervisor has ended: so has its job, in one way or another."""
+        job = self.running.pop(pid, None)
+        if job is None:
+            return
+        live = self.live[job.batch]
+        self.free = self.free.plus(live.need)
+        self._free_devices = sorted({*self._free_devices, *job.devices})
+        live.running -= 1
+        self._full.discard(job.batch)
+        job.pid, job.devices = None, ()
+        ended = supervisor.read_exit(live.directory, job.run)
+        if ended is None:
+            mark = f"{RUN_VARIABLE}={job.run}@{self.files.directory}"
+            host.send_signal(host.processes_marked(mark), signal.SIGKILL)
+        code, signum, end = (ended.code, ended.signal, ended.end) if ended else (0, 0, int(now))
+        state = outcome(job.ending, code, signum, ended is None, live.request.requeue)
+        if state == "PENDING":
+            self._again(job, now)
+            return
+        job.exit_code, job.signal = code, signum
+        reason = REASONS.get(state, _SLURM_SAYS_NOTHING)
+        if state == "FAILED" and signum == supervisor.LAUNCH_FAILED:
+            reason = "JobLaunchFailure"
+        self._finish(job, state, end, reason=reason)
+
+    def _again(self, job: Job, now: float) -> None:
+        job.restarts += 1
+        job.state, job.reason, job.ending = "PENDING", _SLURM_SAYS_NOTHING, ""
+        job.start, job.node = None, ""
+        self.queue.changed(job)
+        self.consider(job, now)
+
+    def _finish(self, job: Job, state: str, now: float, *, reason: str) -> None:
+        live = self.live[job.batch]
+        self.lanes.remove(job.id)
+        live.begun.add(job.index)
+        job.state, job.reason, job.ending = state, reason, ""
+        job.end = int(now)
+        live.ended += 1
+        live.failed += state != "COMPLETED"
+        self.queue.changed(job)
+        self._touched.append((job.batch, job.index, live.batch.name))
+        if live.ended == len(live.jobs):
+            # On disk before the run files go, or a crash in between would call it lost.
+            self.queue.commit()
+            del self.live[job.batch]
+            for one in live.jobs.values():
+                del self.jobs[one.id]
+            shutil.rmtree(live.directory, ignore_errors=True)
+
+    # ---- bringing jobs to an end ----------------------------------------------------------------
+
+    def end_jobs(self, jobs: Iterable[Job], ending: str, now: float) -> None:
+        """Cancel, time out or requeue: a waiting job ends at once, a running one is asked first."""
+        asked = []
+        for job in jobs:
+            if job.pid is None:
+                self._finish(job, ending, now, reason=_SLURM_SAYS_NOTHING)
+                continue
+            first = not job.ending or job.state != "COMPLETING"
+            job.ending, job.state = ending, "COMPLETING"
+            self.queue.changed(job)
+            if first:
+                asked.append(job)
+                self.timers.add(now + self.kill_wait, "kill", job)
+        self._ask_to_end(asked, now)
+
+    def _ask_to_end(self, jobs: list[Job], now: float) -> None:
+        table = host.process_table() if jobs else {}
+        for job in jobs:
+            processes = set(_processes(job, table))
+            # Each rank hears it from here; srun would tell it a second time.
+            ranks_too = processes - set(self.step_starters(job, processes))
+            host.send_signal(ranks_too, signal.SIGTERM)
+            host.send_signal(processes, signal.SIGCONT)
+            if not processes:  # the supervisor has not come to start the script yet
+                self.timers.add(now + 0.02, "ask", job)
+
+    def step_starters(self, job: Job, processes: Iterable[int]) -> list[int]:
+        """The srun processes of a job, among those of its processes that live."""
+        directory = self.live[job.batch].directory
+        found = []
+        for name in os.listdir(directory):
+            if name.startswith(f"step.{job.run}."):
+                with open(os.path.join(directory, name), encoding="ascii") as file:
+                    text = file.read().strip()
+                found += [int(text)] if text.isdigit() else []
+        return sorted(set(found).intersection(processes))
+
+    def signal_job(self, job: Job, signum: int, scope: str) -> None:
+        """Send a signal to the batch shell ("batch"), to the steps ("steps") or to all ("full").
+
+        "any" is the steps, or the batch shell of a job that has none.
+        """
+        table = host.process_table()
+        processes = _processes(job, table)
+        ranks = [
+            rank
+            for starter in self.step_starters(job, processes)
+            for rank in host.descendants(table, starter)
+        ]
+        running = supervisor.read_running(self.live[job.batch].directory, job.run)
+        shell = [running.batch_pid] if running and running.batch_pid in processes else []
+        targets = {"batch": shell, "steps": ranks, "full": processes, "any": ranks or shell}
+        host.send_signal([pid for pid in targets[scope] if pid], signum)
+
+    # ---- time -----------------------------------------------------------------------------------
+
+    def fire(self, now: float) -> None:
+        """Do all that is due."""
+        for timer in self.timers.due(now):
+            job = self._job_of(timer)
+            if job is None:
+                continue
+            early = self.live[job.batch].request.early_signal
+            if timer.kind == "consider" and job.state == "PENDING":
+                self._consider_batch(job.batch, now)
+            elif timer.kind == "early signal" and early is not None and not job.ending:
+                self.signal_job(job, early.signum, "batch" if early.batch_only else "steps")
+            elif timer.kind == "limit" and not job.ending:
+                self.end_jobs([job], "TIMEOUT", now)
+            elif timer.kind == "ask":
+                self._ask_to_end([job], now)
+            elif timer.kind == "kill":
+                host.send_signal(_processes(job, host.process_table()), signal.SIGKILL)
+                self.timers.add(now + 1, "kill", job)
+
+    def next_time(self) -> float | None:
+        """When `fire` has something to do; timers of ended attempts are forgotten."""
+        while (timer := self.timers.first()) is not None and self._job_of(timer) is None:
+            self.timers.drop_first()
+        return None if timer is None else timer.at
+
+    def _job_of(self, timer: Timer) -> Job | None:
+        job = self.jobs.get(timer.job_id)
+        if job is None or job.restarts != timer.restarts:
+            return None
+        return job if timer.kind == "consider" or job.pid is not None else None
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing can happen without a request: what is left waits on disk as well."""
+        return not self.running and not self.lanes and self.next_time() is None
+
+
+def _processes(job: Job, table: dict[int, int]) -> list[int]:
+    """All processes of a running job; its supervisor is not one of them."""
+    return [] if job.pid is None else host.descendants(table, job.pid)

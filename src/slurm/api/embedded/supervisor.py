@@ -1,0 +1,231 @@
+"""The process between the scheduler and one job: it outlives the scheduler and keeps the exit code.
+
+It is a fork of the scheduler without exec: a new interpreter would cost ten times as much per job.
+On Linux it is a subreaper, so that every process of the job stays below it whatever sessions and
+groups it makes for itself; a mark in the environment alone could be wiped by the job.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm.api.embedded import host
+
+LAUNCH_FAILED = 53  # what Slurm reports as the signal when a job's log cannot be opened
+_STRAGGLERS_LIVE_S = 5.0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything needed to start one attempt of a job."""
+
+    directory: str
+    run: str
+    argv: tuple[str, ...]
+    environ: Mapping[str, str]
+    cwd: str
+    output: str
+    error: str
+    append: bool
+    umask: int
+    boot: str
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Running:
+    """What a run file says: who supervises the attempt and since when."""
+
+    pid: int
+    start_time: str
+    boot: str
+    started: int
+    devices: tuple[int, ...]
+    batch_pid: int | None
+
+    def lives(self, boot: str) -> bool:
+        """Whether that very process still runs."""
+        return self.boot == boot and host.start_time(self.pid) == self.start_time
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How an attempt ended."""
+
+    code: int
+    signal: int
+    end: int
+
+
+def start(launch: Launch) -> int:
+    """Start an attempt; gives the supervisor's process id."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        _supervise(launch)
+    except BaseException:  # noqa: BLE001 - a forked child must never return into the scheduler
+        sys.excepthook(*sys.exc_info())
+        os._exit(1)
+    os._exit(0)
+
+
+def run_file(directory: str, run: str) -> str:
+    """Made by the supervisor before the job starts: where it exists, the attempt was started."""
+    return os.path.join(directory, f"run.{run}")
+
+
+def exit_file(directory: str, run: str) -> str:
+    """Made by the supervisor when the job has ended."""
+    return os.path.join(directory, f"exit.{run}")
+
+
+def read_running(directory: str, run: str) -> Running | None:
+    """The run file's content, if the attempt was started."""
+    lines = _read(run_file(directory, run)).splitlines()
+    if not lines:
+        return None
+    pid, start_time, boot, started, devices = lines[0].split(" ")
+    return Running(
+        int(pid),
+        start_time,
+        boot,
+        int(started),
+        tuple(int(device) for device in devices.split(",") if device),
+        int(lines[1]) if len(lines) > 1 else None,
+    )
+
+
+def read_exit(directory: str, run: str) -> Exit | None:
+    """The exit file's content, if the attempt has ended."""
+    words = _read(exit_file(directory, run)).split()
+    return Exit(*map(int, words)) if len(words) == 3 else None
+
+
+def _supervise(launch: Launch) -> None:
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    # Handled and not ignored: the job must not inherit "ignored".
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(signum, lambda *_: None)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    reaper = host.become_subreaper()
+    if not _claim(launch):
+        return
+    os.umask(launch.umask)
+    streams = _open_streams(launch)
+    if streams is None:
+        _record(launch, 0, LAUNCH_FAILED)
+        return
+    child = os.fork()
+    if child == 0:
+        _become_script(launch, *streams)
+    for stream in set(streams):
+        os.close(stream)
+    os.umask(0o077)
+    os.chdir("/")
+    with open(run_file(launch.directory, launch.run), "a", encoding="ascii") as file:
+        file.write(f"{child}\n")
+    status = _wait_for(child)
+    _kill_stragglers(child, reaper)
+    code = os.waitstatus_to_exitcode(status)
+    _record(launch, max(code, 0), max(-code, 0))
+
+
+def _claim(launch: Launch) -> bool:
+    """Make the run file with all of its first line at once; False if another process has it.
+
+    After a crash a second scheduler may start the same attempt: only one gets past this line.
+    """
+    path = run_file(launch.directory, launch.run)
+    draft = f"{path}.{os.getpid()}"
+    devices = ",".join(map(str, launch.devices))
+    started = host.start_time(os.getpid())
+    with open(draft, "x", encoding="ascii") as file:
+        file.write(f"{os.getpid()} {started} {launch.boot} {int(time.time())} {devices}\n")
+    try:
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(draft)
+    return True
+
+
+def _open_streams(launch: Launch) -> tuple[int, int] | None:
+    lost = ""
+    try:
+        os.chdir(launch.cwd)
+    except OSError as error:
+        lost = f"error: couldn't chdir to `{launch.cwd}': {error.strerror}: going to /tmp instead\n"
+        os.chdir("/tmp")
+    flags = os.O_WRONLY | os.O_CREAT | (os.O_APPEND if launch.append else os.O_TRUNC)
+    try:
+        out = os.open(launch.output, flags, 0o666)
+        err = out if launch.error == launch.output else os.open(launch.error, flags, 0o666)
+    except OSError as error:
+        sys.stderr.write(f"job {launch.run}: {error}\n")
+        return None
+    os.write(err, os.fsencode(lost))
+    return out, err
+
+
+def _become_script(launch: Launch, out: int, err: int) -> None:
+    """Turn the forked child into the batch script; never returns."""
+    try:
+        os.setsid()
+        host.default_signals()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        environ = {**launch.environ, "SLURM_TASK_PID": str(os.getpid())}
+        os.execve(launch.argv[0], launch.argv, environ)
+    except OSError as error:
+        os.write(2, os.fsencode(f"error: execve(): {launch.argv[0]}: {error.strerror}\n"))
+    finally:
+        os._exit(127)
+
+
+def _wait_for(child: int) -> int:
+    """Reap whatever ends below this process until the script itself has ended."""
+    while True:
+        pid, status = os.waitpid(-1, 0)
+        if pid == child:
+            return status
+
+
+def _kill_stragglers(script: int, reaper: bool) -> None:
+    """End what the script left running, as Slurm does when the batch script is over."""
+    host.send_group_signal(script, signal.SIGKILL)
+    give_up = time.monotonic() + _STRAGGLERS_LIVE_S
+    while reaper and time.monotonic() < give_up:
+        try:
+            reaped, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not reaped:
+            below = host.descendants(host.process_table(), os.getpid())
+            host.send_signal(below, signal.SIGKILL)
+            time.sleep(0.002)
+
+
+def _record(launch: Launch, code: int, signum: int) -> None:
+    path = exit_file(launch.directory, launch.run)
+    with open(f"{path}.draft", "w", encoding="ascii") as file:
+        file.write(f"{code} {signum} {int(time.time())}\n")
+    os.replace(f"{path}.draft", path)
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
