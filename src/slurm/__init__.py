@@ -1,1 +1,122 @@
-"""Python functions as Slurm jobs."""
+"""Python functions as Slurm jobs.
+
+```python
+from slurm import Cluster, task
+
+@task(time="10min", mem="1GiB")
+def add(a: int, b: int) -> int:
+    return a + b
+
+with Cluster():
+    print(add(2, 3).result())
+```
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+    from slurm.context import JobContext
+    from slurm.errors import (
+        CommandRefused,
+        ConfigError,
+        FunctionExited,
+        JobCancelled,
+        JobError,
+        JobFailed,
+        JobLost,
+        JobOutOfMemory,
+        JobPreempted,
+        NoActiveCluster,
+        NodeFailed,
+        NoScheduler,
+        OptionError,
+        PackagingError,
+        PythonMismatch,
+        RemoteError,
+        RemoteTraceback,
+        ResultError,
+        ResultLost,
+        ResultNotWritten,
+        ResultUnreadable,
+        RunDirError,
+        RunDirNotVisible,
+        RunNotFound,
+        SchedulerUnreachable,
+        SlurmError,
+        SubmitError,
+        SubmitRefused,
+        TimeLimitReached,
+        UnpicklableArgument,
+        UnpicklableFunction,
+        UnpicklableResult,
+        UntrustedRun,
+        UpstreamFailed,
+        UsageError,
+    )
+    from slurm.job import Job, JobSnapshot, Timings
+    from slurm.model.options import TaskOptions
+    from slurm.model.states import JobState
+    from slurm.task import Task, task
+
+__version__ = "1.0.0"
+
+_HOME = {
+    "Cluster": "slurm.cluster",
+    "Job": "slurm.job",
+    "JobContext": "slurm.context",
+    "JobSnapshot": "slurm.job",
+    "JobState": "slurm.model.states",
+    "Task": "slurm.task",
+    "TaskOptions": "slurm.model.options",
+    "Timings": "slurm.job",
+    "task": "slurm.task",
+}
+_ERRORS = (
+    "CommandRefused", "ConfigError", "FunctionExited", "JobCancelled", "JobError", "JobFailed",
+    "JobLost", "JobOutOfMemory", "JobPreempted", "NoActiveCluster", "NoScheduler", "NodeFailed",
+    "OptionError", "PackagingError", "PythonMismatch", "RemoteError", "RemoteTraceback",
+    "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
+    "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
+    "SubmitRefused", "TimeLimitReached", "UnpicklableArgument", "UnpicklableFunction",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
+)  # fmt: skip
+_HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
+
+__all__ = [
+    "Cluster", "CommandRefused", "ConfigError", "FunctionExited", "Job", "JobCancelled",
+    "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
+    "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError",
+    "PackagingError", "PythonMismatch", "RemoteError", "RemoteTraceback", "ResultError",
+    "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError", "RunDirNotVisible",
+    "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task",
+    "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "task",
+]  # fmt: skip
+
+
+def _public(name: str) -> property:
+    def get(module: types.ModuleType) -> Any:
+        return getattr(importlib.import_module(_HOME[name]), name)
+
+    def keep(module: types.ModuleType, value: Any) -> None:
+        """Importing `slurm.task` sets the attribute `task` to the module: the name stays ours."""
+
+    return property(get, keep)
+
+
+class _Package(types.ModuleType):
+    """Public names are properties of the package's class: loaded on first use, never rebound."""
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *__all__]
+
+
+for _name in _HOME:
+    setattr(_Package, _name, _public(_name))
+sys.modules[__name__].__class__ = _Package

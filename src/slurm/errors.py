@@ -28,8 +28,10 @@ class SlurmError(Exception):
         lines = [f"{self.code} {type(self).__name__}: {self.message}"]
         lines += [f"  | {line}" for line in self.evidence]
         if self.hint:
-            lines += [f"  fix: {line}" if i == 0 else f"       {line}"
-                      for i, line in enumerate(self.hint.splitlines())]
+            lines += [
+                f"  fix: {line}" if i == 0 else f"       {line}"
+                for i, line in enumerate(self.hint.splitlines())
+            ]
         return "\n".join(lines)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack import cgroups, layout, probes
 from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
-from slurm.stack.ports import free_ports
+from slurm.stack.ports import free_ports, is_free
 from slurm.stack.processes import last_lines, launch, step_processes, stop, wait_until
 from slurm.stack.state import State, load
 from slurm.stack.topology import NodeSpec, Request, Topology
@@ -106,6 +106,9 @@ def start(state: State) -> None:
 def launch_daemon(state: State, daemon: Daemon) -> None:
     """Start one daemon and write down its process."""
     topology = state.topology
+    if daemon.port is not None and not is_free(daemon.port):
+        # slurmctld itself would try for most of a minute before it says so.
+        raise StackError(f"{daemon.name} cannot listen on port {daemon.port}: {_PORT_TAKEN}")
     log = topology.log(daemon.name)
     ids = layout.account_ids(daemon.account, topology)
     argv = [program(daemon.argv[0]), *daemon.argv[1:]]

@@ -6,7 +6,6 @@ import ctypes
 import glob
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
@@ -163,16 +162,6 @@ def exit_descriptor(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (OSError, AttributeError):
         return None
-
-
-def default_signals() -> None:
-    """Give a new program the signal dispositions that it expects: Python ignores two of them."""
-    for signum in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        try:
-            signal.signal(signum, signal.SIG_DFL)
-        except OSError:
-            continue  # reserved by the C library
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
 def _stat_fields(pid: int) -> list[str] | None:

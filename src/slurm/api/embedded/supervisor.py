@@ -7,6 +7,7 @@ groups it makes for itself; a mark in the environment alone could be wiped by th
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -18,6 +19,9 @@ from slurm.api.embedded import host
 
 LAUNCH_FAILED = 53  # what Slurm reports as the signal when a job's log cannot be opened
 _STRAGGLERS_LIVE_S = 5.0
+# The supervisor outlives them; the script gets them back as a new program expects them.
+_HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ def start(launch: Launch) -> int:
     pid = os.fork()
     if pid:
         return pid
+    gc.disable()  # a collection would touch, and so copy, all of the scheduler's memory
     try:
         _supervise(launch)
     except BaseException:  # noqa: BLE001 - a forked child must never return into the scheduler
@@ -110,8 +115,7 @@ def read_exit(directory: str, run: str) -> Exit | None:
 def _supervise(launch: Launch) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
-    # Handled and not ignored: the job must not inherit "ignored".
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+    for signum in _HANDLED:
         signal.signal(signum, lambda *_: None)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
@@ -123,15 +127,15 @@ def _supervise(launch: Launch) -> None:
     if streams is None:
         _record(launch, 0, LAUNCH_FAILED)
         return
-    child = os.fork()
-    if child == 0:
-        _become_script(launch, *streams)
+    child = _spawn(launch, *streams)
     for stream in set(streams):
         os.close(stream)
+    if child is None:
+        _record(launch, 127, 0)
+        return
     os.umask(0o077)
     os.chdir("/")
-    with open(run_file(launch.directory, launch.run), "a", encoding="ascii") as file:
-        file.write(f"{child}\n")
+    _write(run_file(launch.directory, launch.run), f"{child}\n", os.O_APPEND)
     status = _wait_for(child)
     _kill_stragglers(child, reaper)
     code = os.waitstatus_to_exitcode(status)
@@ -147,8 +151,9 @@ def _claim(launch: Launch) -> bool:
     draft = f"{path}.{os.getpid()}"
     devices = ",".join(map(str, launch.devices))
     started = host.start_time(os.getpid())
-    with open(draft, "x", encoding="ascii") as file:
-        file.write(f"{os.getpid()} {started} {launch.boot} {int(time.time())} {devices}\n")
+    _write(
+        draft, f"{os.getpid()} {started} {launch.boot} {int(time.time())} {devices}\n", os.O_EXCL
+    )
     try:
         os.link(draft, path)
     except FileExistsError:
@@ -176,21 +181,26 @@ def _open_streams(launch: Launch) -> tuple[int, int] | None:
     return out, err
 
 
-def _become_script(launch: Launch, out: int, err: int) -> None:
-    """Turn the forked child into the batch script; never returns."""
+def _spawn(launch: Launch, out: int, err: int) -> int | None:
+    """Start the script in a session of its own; None if there is no such interpreter."""
     try:
-        os.setsid()
-        host.default_signals()
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-        environ = {**launch.environ, "SLURM_TASK_PID": str(os.getpid())}
-        os.execve(launch.argv[0], launch.argv, environ)
+        # Not fork and exec: this does not copy the memory of the scheduler once more.
+        return os.posix_spawn(
+            launch.argv[0],
+            launch.argv,
+            launch.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=(*_IGNORED_BY_PYTHON, *_HANDLED),
+        )
     except OSError as error:
-        os.write(2, os.fsencode(f"error: execve(): {launch.argv[0]}: {error.strerror}\n"))
-    finally:
-        os._exit(127)
+        os.write(err, os.fsencode(f"error: execve(): {launch.argv[0]}: {error.strerror}\n"))
+        return None
 
 
 def _wait_for(child: int) -> int:
@@ -218,9 +228,14 @@ def _kill_stragglers(script: int, reaper: bool) -> None:
 
 def _record(launch: Launch, code: int, signum: int) -> None:
     path = exit_file(launch.directory, launch.run)
-    with open(f"{path}.draft", "w", encoding="ascii") as file:
-        file.write(f"{code} {signum} {int(time.time())}\n")
+    _write(f"{path}.draft", f"{code} {signum} {int(time.time())}\n", os.O_TRUNC)
     os.replace(f"{path}.draft", path)
+
+
+def _write(path: str, text: str, flag: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
 
 
 def _read(path: str) -> str:

@@ -1,0 +1,275 @@
+"""The agent: every verb about runs and jobs, carried out where the scheduler and the files are.
+
+On this machine it is called in process; over SSH the same file runs in the login node's Python.
+So it takes and gives plain values only, needs the standard library, and keeps to Python 3.6.
+"""
+
+import os
+import shutil
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from slurm import rundir
+from slurm.api import slurm_commands as commands
+
+#: One answer never carries more than this of a file.
+READ_LIMIT = 8 << 20
+
+
+class AgentError(Exception):
+    """A verb failed; `kind` says how, and the client makes its own typed error of it."""
+
+    def __init__(
+        self, kind: str, message: str, evidence: Sequence[str] = (), hint: Optional[str] = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.evidence = list(evidence)
+        self.hint = hint
+
+
+class Agent:
+    """The verbs, over one scheduler and one base directory."""
+
+    def __init__(self, scheduler: Any, base: str) -> None:
+        self.scheduler = scheduler
+        self.base = os.path.abspath(os.path.expanduser(base))
+
+    def hello(self) -> Dict[str, Any]:
+        """What a client has to know before it can submit."""
+        return {"base": self.base, "scheduler": self.scheduler.kind, "host": os.uname().nodename}
+
+    # ---- submission -----------------------------------------------------------------------------
+
+    def has_sdk(self, name: str) -> bool:
+        """Whether this copy of the SDK lies here already."""
+        return os.path.isdir(os.path.join(self.base, rundir.BASE_SDK, name))
+
+    def put_sdk(self, name: str, files: Dict[str, bytes]) -> None:
+        """Put a copy of the SDK here, whole or not at all; two clients may do it at once."""
+        home = os.path.join(self.base, rundir.BASE_SDK)
+        temporary = os.path.join(home, f".{name}.{os.getpid()}.{time.time()}")
+        try:
+            for path, content in files.items():
+                target = os.path.join(temporary, path)
+                rundir.make_private_folder(os.path.dirname(target))
+                rundir.write_atomically(target, content, sync=False)
+            os.rename(temporary, os.path.join(home, name))
+        except OSError as error:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not self.has_sdk(name):
+                raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
+
+    def prepare_base(self) -> None:
+        """Make the base directory and its own folders."""
+        try:
+            for name in (rundir.BASE_IDS, rundir.BASE_EVENTS, rundir.BASE_SDK):
+                rundir.make_private_folder(os.path.join(self.base, name))
+        except OSError as error:
+            raise AgentError("rundir", f"{self.base} cannot be made: {error.strerror}") from error
+
+    def submit(
+        self,
+        run: str,
+        files: Dict[str, bytes],
+        part: int,
+        env: Dict[str, str],
+        cwd: str,
+        options_set: Sequence[str],
+    ) -> str:
+        """Make the run directory and submit its script: exactly once, whoever dies when.
+
+        The intent is written before sbatch and the id after it. A job that was accepted although
+        its id got lost is found by `find_job`; a second job for the same part ends by the claim.
+        """
+        path = self._path(run)
+        self._make_run(path, files)
+        rundir.write_atomically(
+            os.path.join(path, rundir.intent_name(part)), str(time.time()).encode(), sync=False
+        )
+        try:
+            job = self._submit(path, env, cwd, options_set)
+        except AgentError as error:
+            if error.kind == "timeout":
+                job = self.find_job(run, part) or ""
+            if error.kind in ("refused", "missing"):
+                shutil.rmtree(path, ignore_errors=True)
+            if error.kind != "timeout" or not job:
+                raise
+        self._remember(path, part, job)
+        return job
+
+    def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
+        try:
+            rundir.make_private_folder(os.path.dirname(path))
+            os.mkdir(path, 0o700)
+            for name in rundir.FOLDERS:
+                os.mkdir(os.path.join(path, name), 0o700)
+            for name, content in files.items():
+                rundir.write_atomically(os.path.join(path, name), content, sync=False)
+        except OSError as error:
+            if not isinstance(error, FileExistsError):
+                shutil.rmtree(path, ignore_errors=True)
+            text = f"{path} cannot be written: {error.strerror}"
+            raise AgentError("rundir", text) from error
+
+    def _submit(self, path: str, env: Dict[str, str], cwd: str, options_set: Sequence[str]) -> str:
+        full = dict(commands.submission_env(os.environ, options_set), **env)
+        cwd = cwd if os.path.isdir(cwd) else path
+        job = self.scheduler.submit(os.path.join(path, rundir.SCRIPT), full, cwd)  # type: str
+        return job
+
+    def _remember(self, path: str, part: int, job: str) -> None:
+        rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
+        link = os.path.join(self.base, rundir.BASE_IDS, job.partition(";")[0])
+        temporary = f"{link}.{os.getpid()}"
+        try:
+            # An id that Slurm gave out again names the newer run.
+            os.symlink(os.path.relpath(path, os.path.dirname(link)), temporary)
+            os.replace(temporary, link)
+        except OSError:
+            pass  # the link is a convenience; the id is in the run directory
+
+    def find_job(self, run: str, part: int = 0) -> Optional[str]:
+        """The job of a run whose answer got lost: by its id, its claim, or its directory."""
+        path = self._path(run)
+        try:
+            with open(os.path.join(path, rundir.id_name(part))) as f:
+                return f.read().strip() or None
+        except OSError:
+            pass
+        try:
+            job = os.readlink(os.path.join(path, rundir.claim_name(part)))
+        except OSError:
+            rows = self.scheduler.status([])
+            job = next((row.job_id.partition("_")[0] for row in rows if row.work_dir == path), "")
+        if job:
+            self._remember(path, part, job)
+        return job or None
+
+    # ---- status and requests --------------------------------------------------------------------
+
+    def status(self, jobs: Sequence[Tuple[str, str, float]]) -> List[List[Any]]:
+        """What the scheduler says about jobs, each given as (id, run, time of submission).
+
+        Only rows whose work directory is the run are believed: after a crash of the controller
+        the same id may name somebody else's job. Jobs that are not in the answer are unknown.
+        """
+        wanted = {(job, self._path(run)): since for job, run, since in jobs}
+        rows = commands.expand_rows(self.scheduler.status([job for job, _, _ in jobs]))
+        found = {}  # type: Dict[Tuple[str, str], Any]
+        for row in rows:
+            if (row.job_id, row.work_dir) in wanted:
+                found[(row.job_id, row.work_dir)] = row
+        missing = [key for key in wanted if key not in found]
+        if missing and hasattr(self.scheduler, "accounting"):
+            since = min(wanted[key] for key in missing) - 86400
+            by_name = {(job, commands.accounted_path(path)): (job, path) for job, path in missing}
+            for row in self.scheduler.accounting(sorted({job for job, _ in missing}), since):
+                key = by_name.get((row.job_id, row.work_dir))
+                # A row that never ended is what the database kept of a job nobody has any more.
+                if key is not None and row.end is not None:
+                    found[key] = row
+        return [list(row) for row in found.values()]
+
+    def request(self, verb: str, jobs: Sequence[Tuple[str, str]], *args: Any) -> List[str]:
+        """Cancel, signal, requeue, hold or release those jobs that are ours; returns their ids."""
+        if verb not in ("cancel", "signal", "requeue", "hold", "release"):
+            raise AgentError("request", f"unknown request {verb!r}")
+        wanted = {(job, self._path(run)) for job, run in jobs}
+        rows = commands.expand_rows(self.scheduler.status([job for job, _ in jobs]))
+        ours = [row for row in rows if (row.job_id, row.work_dir) in wanted]
+        if verb != "requeue":
+            ours = [row for row in ours if row.end is None]
+        ids = [row.job_id for row in ours]
+        if ids:
+            getattr(self.scheduler, verb)(ids, *args)
+        return ids
+
+    def list(self, what: str) -> Any:
+        """The queue, nodes, partitions or limits of the cluster."""
+        if what not in ("queue", "nodes", "partitions", "limits"):
+            raise AgentError("request", f"there is no list of {what!r}")
+        found = getattr(self.scheduler, what)()
+        return [list(row) for row in found] if what == "queue" else found
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def find_run(self, text: str) -> str:
+        """The run of a name, a path or a job id, relative to the base."""
+        if text.partition("_")[0].isdigit():
+            link = os.path.join(self.base, rundir.BASE_IDS, text.partition("_")[0])
+            path = os.path.realpath(link) if os.path.islink(link) else ""
+        else:
+            path = os.path.join(self.base, os.path.expanduser(text))
+        if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
+            raise AgentError("not-found", f"no run {text!r} in {self.base}")
+        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.base))
+
+    def changes(self, seen: Optional[Dict[str, int]]) -> Tuple[Dict[str, int], List[str]]:
+        """Which runs had an end since the sizes in `seen`, and the new sizes; None starts now."""
+        folder = os.path.join(self.base, rundir.BASE_EVENTS)
+        sizes = dict(seen or {})
+        runs = []  # type: List[str]
+        for name, data in rundir.grown(folder, sizes):
+            events, used = rundir.decode_events(data)
+            sizes[name] = sizes.get(name, 0) + used
+            if seen is not None:
+                runs += [event.fields.get("run", "") for event in events]
+        return sizes, runs
+
+    def read_run(self, run: str, seen: Dict[str, int]) -> Dict[str, Any]:
+        """What is new in a run: events as text, result segments as bytes, and the beats."""
+        path = self._path(run)
+        answer = {"events": [], "segments": [], "beats": [], "untrusted": None}  # type: Dict[str, Any]
+        sizes = dict(seen)
+        for name, data in rundir.grown(os.path.join(path, rundir.EVENTS), seen, ".txt"):
+            used = data.rfind(b"\n") + 1
+            sizes[name] = seen.get(name, 0) + used
+            answer["events"].append(data[:used])
+        try:
+            for name, data in rundir.new_records(path, seen):
+                used = rundir.decode_records(data)[1]
+                sizes[name] = seen.get(name, 0) + used
+                answer["segments"].append(data[:used])
+        except rundir.Untrusted as error:
+            answer["untrusted"] = str(error)
+        except OSError as error:
+            answer["missing"] = str(error)
+        for name, data in rundir.grown(os.path.join(path, rundir.BEATS), {}):
+            answer["beats"].append((name, data.decode("utf-8", "replace")))
+        answer["seen"] = sizes
+        return answer
+
+    def read_value(self, run: str, name: str) -> bytes:
+        """The bytes of a large value; the client verifies their checksum."""
+        try:
+            return rundir.read_trusted(os.path.join(self._path(run), rundir.VALUES, name))
+        except rundir.Untrusted as error:
+            raise AgentError("untrusted", str(error)) from error
+        except OSError as error:
+            raise AgentError("not-found", str(error)) from error
+
+    def read(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
+        """Bytes of a file of a run; a negative offset counts from the end."""
+        path = os.path.join(self._path(run), name)
+        try:
+            with open(path, "rb") as f:
+                if offset < 0:
+                    f.seek(0, os.SEEK_END)
+                    f.seek(max(0, f.tell() + offset))
+                else:
+                    f.seek(offset)
+                data = f.read(min(limit, READ_LIMIT))  # type: bytes
+                return data
+        except FileNotFoundError:
+            return b""
+        except OSError as error:
+            raise AgentError("not-found", f"{path} cannot be read: {error.strerror}") from error
+
+    def _path(self, run: str) -> str:
+        path = os.path.normpath(os.path.join(self.base, run))
+        if not path.startswith(self.base + os.sep):
+            raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
+        return path

@@ -1,0 +1,194 @@
+"""Backend: the client's side of every verb, typed; what carries a verb to the agent is a detail."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slurm import errors
+from slurm.api.agent import Agent, AgentError
+from slurm.api.slurm_commands import JobStatus
+
+#: What the agent calls it -> what the user gets.
+_ERRORS: dict[str, type[errors.SlurmError]] = {
+    "refused": errors.SubmitRefused,
+    "unreachable": errors.SchedulerUnreachable,
+    "timeout": errors.SchedulerUnreachable,
+    "missing": errors.NoScheduler,
+    "rundir": errors.RunDirError,
+    "not-found": errors.RunNotFound,
+    "untrusted": errors.UntrustedRun,
+    "request": errors.CommandRefused,
+}
+
+_HINTS = {
+    "unreachable": "check that slurmctld runs: scontrol ping. Running jobs are not affected",
+    "timeout": "nothing was submitted twice; look with cluster.attach(run) once Slurm answers",
+    "rundir": "choose a directory that you can write and that the nodes see: "
+    "Cluster(job_base_dir=...)",
+}
+
+
+@dataclass(frozen=True)
+class JobKey:
+    """A job as a backend needs it: an id alone is no identity, the run makes it one."""
+
+    job_id: str
+    run: str
+    since: float = 0.0
+
+    @property
+    def bare(self) -> str:
+        """The id without the name of a cluster."""
+        return self.job_id.partition(";")[0]
+
+
+class Backend(ABC):
+    """The verbs of a cluster. A verb is one round trip."""
+
+    #: What `backend_type` calls it.
+    kind = "local"
+    #: Two clusters with the same target share one watcher and one connection.
+    target: str = ""
+
+    @abstractmethod
+    def call(self, verb: str, *args: Any) -> Any:
+        """Carry one verb to the agent; AgentError comes back as it is."""
+
+    def _call(self, verb: str, *args: Any) -> Any:
+        try:
+            return self.call(verb, *args)
+        except AgentError as error:
+            kind = _ERRORS.get(error.kind, errors.SlurmError)
+            hint = error.hint or _HINTS.get(error.kind)
+            raise kind(error.message, hint=hint, evidence=error.evidence) from None
+
+    def hello(self) -> dict[str, Any]:
+        """The base directory there, and the kind of scheduler."""
+        answer: dict[str, Any] = self._call("hello")
+        return answer
+
+    def put_sdk(self, name: str, files: dict[str, bytes]) -> None:
+        """Make sure that this copy of the SDK lies on the cluster."""
+        self._call("prepare_base")
+        if not self._call("has_sdk", name):
+            self._call("put_sdk", name, files)
+
+    def submit_job(
+        self,
+        run: str,
+        files: dict[str, bytes],
+        *,
+        part: int = 0,
+        env: dict[str, str] | None = None,
+        cwd: str = "",
+        options_set: Sequence[str] = (),
+    ) -> str:
+        """Make a run directory with these files and submit its script; returns the job id."""
+        job: str = self._call("submit", run, files, part, env or {}, cwd, list(options_set))
+        return job
+
+    def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
+        """The scheduler's word on any number of jobs, by id; unknown ones are left out."""
+        asked = [(job.bare, job.run, job.since) for job in jobs]
+        rows = [JobStatus(*row) for row in self._call("status", asked)]
+        return {row.job_id: row for row in rows}
+
+    def request(self, verb: str, jobs: Sequence[JobKey], *args: Any) -> list[str]:
+        """Cancel, signal, requeue, hold or release jobs that are ours; returns whose turn it was."""
+        ids: list[str] = self._call("request", verb, [(job.bare, job.run) for job in jobs], *args)
+        return ids
+
+    def find_run(self, text: str) -> str:
+        """The run of a name, a path or a job id."""
+        run: str = self._call("find_run", text)
+        return run
+
+    def find_job(self, run: str, part: int = 0) -> str | None:
+        """The job of a run, also when the answer to its submission got lost."""
+        job: str | None = self._call("find_job", run, part)
+        return job
+
+    def changes(self, seen: dict[str, int] | None) -> tuple[dict[str, int], list[str]]:
+        """Which runs had an end since `seen`; None means from now on."""
+        sizes, runs = self._call("changes", seen)
+        return sizes, runs
+
+    def read_run(self, run: str, seen: dict[str, int]) -> dict[str, Any]:
+        """What is new in a run since `seen`."""
+        answer: dict[str, Any] = self._call("read_run", run, seen)
+        return answer
+
+    def read(self, run: str, name: str, offset: int = 0, limit: int = 8 << 20) -> bytes:
+        """Bytes of a file of a run; a negative offset counts from the end."""
+        data: bytes = self._call("read", run, name, offset, limit)
+        return data
+
+    def read_value(self, run: str, name: str) -> bytes:
+        """The bytes of a large value."""
+        data: bytes = self._call("read_value", run, name)
+        return data
+
+    def queue(self) -> list[JobStatus]:
+        """This user's jobs that have not ended."""
+        return [JobStatus(*row) for row in self._call("list", "queue")]
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes of the cluster."""
+        rows: list[dict[str, Any]] = self._call("list", "nodes")
+        return rows
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """The partitions of the cluster."""
+        rows: list[dict[str, Any]] = self._call("list", "partitions")
+        return rows
+
+    def limits(self) -> dict[str, Any]:
+        """The settings of the controller that limit jobs."""
+        found: dict[str, Any] = self._call("list", "limits")
+        return found
+
+
+class LocalBackend(Backend):
+    """The agent in this process: this machine's Slurm, or the embedded scheduler."""
+
+    def __init__(self, scheduler: Any, base: str) -> None:
+        self.agent = Agent(scheduler, base)
+        self.kind = "embedded" if scheduler.kind == "embedded" else "local"
+        conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
+        self.target = f"{self.kind}:{conf}:{self.agent.base}"
+
+    def call(self, verb: str, *args: Any) -> Any:
+        """Call the agent's method."""
+        return getattr(self.agent, verb)(*args)
+
+
+def connect(backend_type: str, base: str) -> LocalBackend:
+    """The backend for a `backend_type` of this machine."""
+    if backend_type == "embedded" or (backend_type == "local" and _without_slurm()):
+        from slurm.api.embedded import EmbeddedScheduler
+
+        return LocalBackend(EmbeddedScheduler(), base)
+    from slurm.api.slurm_scheduler import SlurmScheduler
+
+    return LocalBackend(SlurmScheduler(), base)
+
+
+def _without_slurm() -> bool:
+    """True for a machine that is no part of a Slurm cluster; a half one is refused, never guessed."""
+    if shutil.which("sbatch"):
+        return False
+    signs = [f"${name}" for name in ("SLURM_CONF", "SLURM_JOB_ID") if os.environ.get(name)]
+    signs += [path for path in ("/etc/slurm", "/etc/slurm-llnl") if os.path.exists(path)]
+    if signs:
+        raise errors.NoScheduler(
+            f"sbatch is not on PATH, but this machine looks like part of a Slurm cluster "
+            f"({', '.join(signs)})",
+            hint="put Slurm's commands on PATH (module load slurm?), or say that you want the "
+            'embedded scheduler: Cluster(backend_type="embedded")',
+        )
+    return True

@@ -1,0 +1,138 @@
+"""Runs Slurm's own commands where they are installed: the scheduler behind `local` and `ssh`."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from slurm.api import slurm_answers as answers
+from slurm.api import slurm_commands as commands
+from slurm.api.agent import AgentError
+from slurm.api.slurm_commands import JobStatus
+
+#: Slurm's commands retry by themselves for about a minute when the controller is away.
+SUBMIT_TIMEOUT = 120
+QUERY_TIMEOUT = 60
+
+
+class ExecResult(NamedTuple):
+    """What a command answered."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+
+class SlurmScheduler:
+    """Slurm, by its command line. Every call is counted: `calls` is what a test can watch."""
+
+    kind = "slurm"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def submit(self, script: str, env: dict[str, str], cwd: str) -> str:
+        """Submit a script; returns the job id."""
+        done = self._run(commands.sbatch_command(script), SUBMIT_TIMEOUT, env=env, cwd=cwd)
+        if done.code == 0:
+            return commands.parse_sbatch(done.stdout)
+        words = [line for line in done.stderr.splitlines() if line.strip()]
+        if answers.is_unreachable(done.stderr):
+            raise AgentError("unreachable", "the controller did not take the job", words)
+        reason, hint = answers.explain_sbatch_error(done.stderr)
+        raise AgentError("refused", reason, words, hint)
+
+    def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
+        """All jobs of this user that the controller remembers, in one call."""
+        done = self._query(commands.squeue_command())
+        return commands.parse_squeue(done.stdout)
+
+    def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
+        """What accounting knows of these jobs; nothing where there is no accounting."""
+        done = self._run(commands.sacct_command(job_ids, since), QUERY_TIMEOUT)
+        return commands.parse_sacct(done.stdout) if done.code == 0 else []
+
+    def queue(self) -> list[JobStatus]:
+        """The jobs of this user that have not ended."""
+        rows = commands.expand_rows(self.status([]))
+        return [row for row in rows if row.end is None]
+
+    def cancel(self, job_ids: Sequence[str]) -> None:
+        """End jobs."""
+        self._request(commands.scancel_command(job_ids))
+
+    def signal(self, job_ids: Sequence[str], signal: int) -> None:
+        """Send a signal to the batch shells of jobs; our script passes it on."""
+        self._request(commands.scancel_command(job_ids, signal=str(signal), batch=True))
+
+    def requeue(self, job_ids: Sequence[str]) -> None:
+        """Put jobs back into the queue."""
+        self._request(commands.requeue_command(job_ids))
+
+    def hold(self, job_ids: Sequence[str]) -> None:
+        """Keep pending jobs from starting."""
+        self._request(commands.hold_command(job_ids))
+
+    def release(self, job_ids: Sequence[str]) -> None:
+        """Let held jobs start."""
+        self._request(commands.release_command(job_ids))
+
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes, as dictionaries."""
+        rows = answers.parse_nodes(self._query(answers.show_nodes_command()).stdout)
+        return [dict(row._asdict()) for row in rows]
+
+    def partitions(self) -> list[dict[str, Any]]:
+        """The partitions, as dictionaries."""
+        rows = answers.parse_partitions(self._query(answers.sinfo_command()).stdout)
+        return [dict(row._asdict()) for row in rows]
+
+    def limits(self) -> dict[str, Any]:
+        """The settings of the controller that limit jobs."""
+        return dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
+
+    def version(self) -> str:
+        """The version of the commands, such as 22.05.8."""
+        done = self._run(answers.version_command(), QUERY_TIMEOUT)
+        return ".".join(str(n) for n in answers.parse_version(done.stdout))
+
+    def _query(self, command: list[str]) -> ExecResult:
+        done = self._run(command, QUERY_TIMEOUT)
+        if done.code != 0:
+            words = [line for line in done.stderr.splitlines() if line.strip()]
+            raise AgentError("unreachable", f"{command[0]} did not answer", words)
+        return done
+
+    def _request(self, command: list[str]) -> None:
+        done = self._run(command, QUERY_TIMEOUT)
+        if done.code != 0 and not answers.is_unknown_job(done.stderr):
+            words = [line for line in done.stderr.splitlines() if line.strip()]
+            kind = "unreachable" if answers.is_unreachable(done.stderr) else "request"
+            raise AgentError(kind, f"{command[0]} was not carried out", words)
+
+    def _run(
+        self, command: list[str], timeout: float, env: Any = None, cwd: Any = None
+    ) -> ExecResult:
+        self.calls += 1
+        if env is None:
+            env = commands.command_env(os.environ)
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=env,
+                cwd=cwd,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            text = f"{command[0]} did not answer within {timeout:.0f} s"
+            raise AgentError("timeout", text) from None
+        except OSError as error:
+            raise AgentError("missing", f"{command[0]} cannot be started: {error}") from error
+        return ExecResult(
+            done.returncode,
+            done.stdout.decode("utf-8", "surrogateescape"),
+            done.stderr.decode("utf-8", "replace"),
+        )

@@ -1,0 +1,491 @@
+"""Cluster: the front door. Configuration comes in, jobs go out."""
+
+from __future__ import annotations
+
+import contextvars
+import json
+import logging
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from slurm import errors, rundir
+from slurm.api.backend import Backend, LocalBackend, connect
+from slurm.job import Job, read_metadata
+from slurm.model.ids import make_run_name
+from slurm.model.options import merge, normalize
+from slurm.packaging import check_packaging, prepare
+from slurm.packaging.arguments import ShippedArguments, ship_arguments
+from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
+from slurm.rendering import Environment, Submission, render_job_script
+from slurm.task import Task
+from slurm.watcher import Watcher, watcher_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from slurm.api.slurm_commands import JobStatus
+    from slurm.model.options import TaskOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("slurm")
+
+DEFAULT_BASE = "~/slurm_jobs"
+BACKENDS = ("local", "embedded", "debug")
+
+
+class Cluster:
+    """A place where tasks run: this machine's Slurm, the embedded scheduler, or the debugger.
+
+    ```python
+    with Cluster(partition="gpu", time="2h") as cluster:
+        job = train(lr=1e-3)
+    print(job.result())
+    ```
+
+    `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"` or
+    `"debug"` (calls run in this process). All other keywords are defaults for the tasks' options.
+    """
+
+    def __init__(
+        self,
+        backend_type: str = "local",
+        *,
+        job_base_dir: str | os.PathLike[str] | None = None,
+        packaging: str = "auto",
+        **options: Unpack[TaskOptions],
+    ) -> None:
+        if backend_type not in BACKENDS:
+            close = errors.nearest(str(backend_type), BACKENDS)
+            raise errors.OptionError(
+                f"backend_type={backend_type!r} is not known; this version has "
+                f"{errors.join_names([repr(b) for b in BACKENDS])}",
+                hint=f"did you mean {close!r}?"
+                if close
+                else 'leave it out: "local" is the default',
+            )
+        self.backend_type = backend_type
+        self.packaging = check_packaging(packaging)
+        self.defaults = normalize(options, where="Cluster")
+        self._base = _check_base(os.fspath(job_base_dir or DEFAULT_BASE))
+        self._backend: Backend | None = None
+        self._connecting = threading.Lock()
+        self._tokens: list[contextvars.Token[Cluster | None]] = []
+        self._sdk_is_there = False
+
+    # ---- other ways to make one -----------------------------------------------------------------
+
+    @classmethod
+    def from_env(cls, profile: str | None = None, **overrides: Any) -> Self:
+        """The cluster of a profile in the nearest `Slurmfile.toml`, or in `$SLURMFILE`."""
+        from slurm.config import find_slurmfile, load_profile
+
+        return cls(**{**load_profile(find_slurmfile(), profile), **overrides})
+
+    @classmethod
+    def from_file(
+        cls, path: str | os.PathLike[str], profile: str | None = None, **overrides: Any
+    ) -> Self:
+        """The cluster of a profile in this Slurmfile."""
+        from slurm.config import load_profile
+
+        return cls(**{**load_profile(Path(path), profile), **overrides})
+
+    @classmethod
+    def from_backend(cls, backend: Backend, **options: Any) -> Self:
+        """A cluster over a backend of your own, for tests and other schedulers."""
+        cluster = cls(**options)
+        cluster._backend = backend
+        cluster.backend_type = backend.kind
+        return cluster
+
+    # ---- the active cluster ---------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        self._tokens.append(_active.set(self))
+        with _open_lock:
+            _open.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _active.reset(self._tokens.pop())
+        with _open_lock:
+            _open.remove(self)
+
+    # ---- connection -----------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> Backend:
+        """What carries the verbs; connected on first use."""
+        with self._connecting:
+            if self._backend is None:
+                self._backend = connect(self.backend_type, self._base)
+                if self.backend_type == "local" and self._backend.kind == "embedded":
+                    _say_once("no sbatch on this machine: jobs run on the embedded scheduler")
+            return self._backend
+
+    @property
+    def base(self) -> str:
+        """The directory of all runs, as the cluster sees it."""
+        backend = self.backend
+        if isinstance(backend, LocalBackend):
+            return backend.agent.base
+        return str(backend.hello()["base"])
+
+    @property
+    def watcher(self) -> Watcher:
+        """What learns how jobs end; clusters with the same target share it."""
+        return watcher_for(self.backend)
+
+    # ---- submission -----------------------------------------------------------------------------
+
+    def submit(
+        self,
+        task: Task[P, T] | Callable[P, T],
+        *,
+        after: Job[Any] | Sequence[Job[Any]] = (),
+        packaging: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Submitter[P, T]:
+        """What submits a call with these options: `cluster.submit(train, time="2h")(lr=0.1)`."""
+        return Submitter(self, task, after, packaging, options)
+
+    def explain(
+        self,
+        task: Task[P, T] | Callable[P, T],
+        *,
+        after: Job[Any] | Sequence[Job[Any]] = (),
+        packaging: str | None = None,
+        **options: Unpack[TaskOptions],
+    ) -> Callable[P, Plan]:
+        """A dry run: `print(cluster.explain(train)(lr=0.1))` shows what would be submitted."""
+        return Submitter(self, task, after, packaging, options).plan
+
+    # ---- jobs of before -------------------------------------------------------------------------
+
+    def attach(self, run: str | os.PathLike[str]) -> Job[Any]:
+        """The job of a run again, by run name, path or job id, from any process."""
+        name = self.backend.find_run(os.fspath(run))
+        metadata = read_metadata(self.backend.read(name, rundir.METADATA))
+        job_id = self.backend.find_job(name)
+        if job_id is None:
+            raise errors.JobLost(
+                f"{name} was prepared, but no job of it was ever accepted by the scheduler",
+                hint="submit it again",
+            )
+        job: Job[Any] = Job(
+            self,
+            run=name,
+            job_id=job_id,
+            name=str(metadata.get("task", name)),
+            options=dict(metadata.get("options", {})),
+            submitted=float(metadata.get("submitted", 0.0)),
+            ranks=int(metadata.get("ranks", 1)),
+            dependency=bool(metadata.get("dependency")),
+        )
+        job.done()
+        return job
+
+    def get_job(self, job_id: str | int) -> Job[Any]:
+        """The job with this id again."""
+        return self.attach(str(job_id))
+
+    def queue(self) -> list[JobStatus]:
+        """Your jobs that have not ended, as the scheduler lists them."""
+        return self.backend.queue()
+
+    def diagnose(self) -> dict[str, Any]:
+        """What works and what does not, as a dictionary: for a first look, and for bug reports."""
+        facts: dict[str, Any] = {
+            "backend_type": self.backend_type,
+            "python": sys.version.split()[0],
+            "errors": [],
+        }
+        for name, ask in _QUESTIONS.items():
+            try:
+                facts[name] = ask(self)
+            except errors.SlurmError as error:
+                facts["errors"].append(str(error))
+        return facts
+
+    def __repr__(self) -> str:
+        return f"<Cluster {self.backend_type} {self._base}>"
+
+
+_QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
+    "scheduler": lambda c: c.backend.hello()["scheduler"],
+    "job_base_dir": lambda c: c.base,
+    "job_base_dir_writable": lambda c: os.access(_existing(c.base), os.W_OK),
+    "nodes": lambda c: len(c.backend.nodes()),
+    "partitions": lambda c: [row["name"] for row in c.backend.partitions()],
+    "queued_jobs": lambda c: len(c.backend.queue()),
+    "open_jobs": lambda c: c.watcher.open_jobs,
+    "scheduler_polls": lambda c: c.watcher.polls,
+}
+
+
+def _existing(path: str) -> str:
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call would submit; `str()` of it is for people."""
+
+    name: str
+    script: str
+    environment: Environment
+    by: str
+    why: str
+    options: dict[str, object]
+    upstream: tuple[Any, ...]
+    function: ShippedFunction
+    arguments: ShippedArguments
+    submission: Submission
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: one job, one call of sbatch",
+            f"  function   by {self.by}: {self.why}",
+            f"  python     {self.environment.python}",
+            f"  packaging  {self.environment.kind}: {self.environment.why}",
+            f"  run        {self.submission.run}",
+        ]
+        return "\n".join(lines) + "\n\n" + self.script
+
+
+class Submitter(Callable[P, Job[T]] if TYPE_CHECKING else object):  # type: ignore[misc]
+    """Submits calls of one task with fixed options; options and arguments cannot collide."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        task: Task[P, T] | Callable[P, T],
+        after: Job[Any] | Sequence[Job[Any]],
+        packaging: str | None,
+        options: TaskOptions,
+    ) -> None:
+        self._cluster = cluster
+        self._task: Task[P, T] = task if isinstance(task, Task) else Task(task)
+        self._after = (after,) if isinstance(after, Job) else tuple(after)
+        own = normalize(options, where=f"cluster.submit({self._task.name})")
+        self._options = merge(cluster.defaults, self._task.options, own)
+        self._packaging = packaging or self._task.packaging or cluster.packaging
+        check_packaging(self._packaging)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """Submit one call."""
+        if self._cluster.backend_type == "debug":
+            from slurm.debug import DebugJob
+
+            return DebugJob(self._cluster, self._task, self._options, args, kwargs)
+        return self._submit(self.plan(*args, **kwargs))
+
+    def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
+        """Everything about a call that can be decided before it is submitted."""
+        cluster, function = self._cluster, self._task.unwrapped
+        environment = prepare(self._packaging, function, self._options)
+        shipped = ship_function(function, environment.path)
+        arguments = ship_arguments(function, args, kwargs, context_parameter(function))
+        upstream = (*self._after, *arguments.upstream)
+        name = str(self._options.get("job_name") or self._task.name)
+        run = make_run_name(name, time.localtime(), secrets.token_hex(3))
+        base = cluster.base
+        from slurm.packaging.sdk import sdk_hash
+
+        submission = Submission(
+            run=f"{base}/{run}",
+            base=base,
+            name=name,
+            sdk=f"{base}/{rundir.BASE_SDK}/{sdk_hash()}",
+            workdir=_workdir(self._options),
+            environment=environment,
+            options=_absolute_logs(self._options),
+            dependency=dependency_of(cluster, upstream),
+        )
+        return Plan(
+            name=name,
+            script=render_job_script(submission),
+            environment=environment,
+            by=shipped.by,
+            why=shipped.why,
+            options=dict(submission.options),
+            upstream=upstream,
+            function=shipped,
+            arguments=arguments,
+            submission=submission,
+        )
+
+    def _submit(self, plan: Plan) -> Job[T]:
+        cluster, submission = self._cluster, plan.submission
+        submitted = time.time()
+        files = {
+            rundir.SCRIPT: plan.script.encode(),
+            rundir.FUNCTION: plan.function.data,
+            rundir.ARGUMENTS: rundir.encode_arguments([plan.arguments.data]),
+            rundir.METADATA: _json(_metadata(plan, submitted)),
+            rundir.ENVIRONMENT: _json(asdict(plan.environment)),
+        }
+        self._put_sdk()
+        cluster.watcher.start()
+        job_id = cluster.backend.submit_job(
+            submission.relative,
+            files,
+            env=_secret_values(plan.options),
+            cwd=submission.workdir,
+            options_set=_options_set(plan.script),
+        )
+        job: Job[T] = Job(
+            cluster,
+            run=submission.relative,
+            job_id=job_id,
+            name=plan.name,
+            options=plan.options,
+            submitted=submitted,
+            ranks=2 if submission.ranks else 1,
+            dependency=submission.dependency is not None,
+        )
+        job.watch()
+        return job
+
+    def _put_sdk(self) -> None:
+        from slurm.packaging.sdk import sdk_files, sdk_hash
+
+        if not self._cluster._sdk_is_there:
+            self._cluster.backend.put_sdk(sdk_hash(), sdk_files())
+            self._cluster._sdk_is_there = True
+
+
+def dependency_of(cluster: Cluster, upstream: Sequence[Job[Any]]) -> str | None:
+    """The dependency on other jobs; those that already succeeded are left out."""
+    ids: dict[str, None] = {}
+    for job in upstream:
+        if job.cluster.backend.target != cluster.backend.target:
+            raise errors.UsageError(
+                f"{job!r} is a job of another cluster, so nothing here can wait for it",
+                hint="pass its result: job.result()",
+            )
+        if not job.done():
+            ids[job.key.bare] = None
+        elif job.state.value != "COMPLETED":
+            raise errors.UpstreamFailed(
+                f"{job!r} did not succeed, so a job that depends on it can never run",
+                hint="job.exception() says why",
+                job_id=job.id,
+            )
+    return "afterok:" + ":".join(ids) if ids else None
+
+
+def _workdir(options: dict[str, object]) -> str:
+    """The function's working directory: as asked for, else the client's own."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        here = os.path.expanduser("~")
+    given = options.get("workdir")
+    return os.path.normpath(os.path.join(here, os.path.expanduser(str(given)))) if given else here
+
+
+def _absolute_logs(options: dict[str, object]) -> dict[str, object]:
+    """Log paths relative to the client's directory, as sbatch would take them."""
+    changed = dict(options)
+    for name in ("output", "error"):
+        if name in changed:
+            changed[name] = os.path.abspath(os.path.expanduser(str(changed[name])))
+    if "output" in changed and "error" not in changed:
+        changed["error"] = changed["output"]
+    return changed
+
+
+def _secret_values(options: dict[str, object]) -> dict[str, str]:
+    names = options.get("secrets") or ()
+    assert isinstance(names, Sequence)
+    missing = [str(name) for name in names if name not in os.environ]
+    if missing:
+        raise errors.OptionError(
+            f"secrets names {', '.join(missing)}, which this process's environment has not",
+            hint=f"export {missing[0]}=... before you start Python",
+        )
+    return {str(name): os.environ[str(name)] for name in names}
+
+
+def _options_set(script: str) -> list[str]:
+    """The sbatch options that the script sets, for which SBATCH_* variables must not speak."""
+    lines = [line for line in script.splitlines() if line.startswith("#SBATCH --")]
+    return [line[len("#SBATCH --") :].partition("=")[0] for line in lines]
+
+
+def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
+    from slurm import __version__
+
+    return {
+        "format": 1,
+        "task": plan.name,
+        "target": plan.function.target,
+        "by": plan.by,
+        "options": {k: v for k, v in plan.options.items() if k != "env"},
+        "ranks": 2 if plan.submission.ranks else 1,
+        "dependency": plan.submission.dependency,
+        "submitted": submitted,
+        "python": sys.version.split()[0],
+        "slurm_sdk": __version__,
+    }
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode()
+
+
+def _check_base(path: str) -> str:
+    if any(c in path for c in "\n\r\0"):
+        raise errors.OptionError(
+            f"job_base_dir={path!r} contains a line break or a NUL byte",
+            hint="choose a directory whose name is one line of text",
+        )
+    return path
+
+
+# ---- which cluster a call goes to ---------------------------------------------------------------
+
+_active: contextvars.ContextVar[Cluster | None] = contextvars.ContextVar("slurm", default=None)
+_open: list[Cluster] = []
+_open_lock = threading.Lock()
+_said: set[str] = set()
+
+
+def active_cluster(name: str) -> Cluster:
+    """The cluster of the enclosing `with`; in a thread without one, the process's only open one."""
+    found = _active.get()
+    if found is not None:
+        return found
+    with _open_lock:
+        candidates = list(dict.fromkeys(_open))
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
+        raise errors.NoActiveCluster(
+            f"{name} was called in a thread without a cluster of its own, and "
+            f"{len(candidates)} clusters are open",
+            hint=f"say which one is meant: cluster.submit({name})(...)",
+        )
+    raise errors.NoActiveCluster(
+        f"{name} is a task and was called outside of a cluster",
+        hint=f"with Cluster(): {name}(...)        # runs as a job\n"
+        f"{name}.local(...)                # runs here, as a plain function",
+    )
+
+
+def _say_once(text: str) -> None:
+    if text not in _said:
+        _said.add(text)
+        log.warning("slurm: %s", text)

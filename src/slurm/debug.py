@@ -1,0 +1,175 @@
+"""The debug backend: a call runs in this process when its result is first asked for."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slurm.context import JobContext
+from slurm.job import Job
+from slurm.model.ids import make_run_name
+from slurm.model.states import JobState
+from slurm.packaging.arguments import ship_arguments
+from slurm.packaging.function import context_parameter
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+    from slurm.task import Task
+
+T = TypeVar("T")
+
+_ids = itertools.count(1)
+
+
+class DebugJob(Job[T]):
+    """A job that runs in the thread that first wants to know about it, so that pdb works."""
+
+    _running = False
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        task: Task[..., T],
+        options: dict[str, object],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+    ) -> None:
+        function = task.unwrapped
+        self._context = context_parameter(function)
+        # What could not be sent to a job is refused here too: debugging must not hide it.
+        shipped = ship_arguments(function, args, kwargs, self._context)
+        self._function = function
+        self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
+        self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
+        job_id = str(next(_ids))
+        super().__init__(
+            cluster,
+            run=make_run_name(task.name, time.localtime(), secrets.token_hex(3)),
+            job_id=job_id,
+            name=task.name,
+            options=options,
+            submitted=time.time(),
+        )
+
+    # Everything that asks about a future reads `_state`: result, done, wait, as_completed, await.
+    @property
+    def _state(self) -> str:
+        if not self._running:
+            self._running = True
+            self._execute()
+        return self._told
+
+    @_state.setter
+    def _state(self, value: str) -> None:
+        self._told = value
+
+    def _execute(self) -> None:
+        args, kwargs = self._call
+        if self._context is not None and self._context[0] not in kwargs:
+            name, position = self._context
+            context = JobContext(self._variables(), os.path.join(self.path))
+            if position is not None and len(args) > position:
+                args.insert(position, context)
+            else:
+                kwargs[name] = context
+        before = dict(os.environ)
+        os.environ.update(self._environment)
+        try:
+            value = self._function(*args, **kwargs)
+            if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
+                import asyncio
+
+                value = asyncio.run(value)  # type: ignore[arg-type]
+            self._decoded = (value, None)
+        except Exception as error:  # noqa: BLE001 - the function's exception is its outcome
+            self._decoded = (None, error)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
+        self.set_result(None)  # type: ignore[arg-type]
+
+    def _variables(self) -> dict[str, str]:
+        return {
+            "SLURM_JOB_ID": self.id,
+            "SLURM_JOB_NAME": self.name,
+            "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
+            "SLURM_CPUS_PER_TASK": str(self.options.get("cpus_per_task") or 1),
+        }
+
+    def result(self, timeout: float | None = None) -> T:
+        """The value; the function's exception comes with its own traceback."""
+        self.done()
+        assert self._decoded is not None
+        value, error = self._decoded
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+    def watch(self) -> None:
+        """Nothing has to be watched."""
+
+    def _look(self) -> None:
+        pass
+
+    def cancel(self) -> bool:
+        """Give the job up if it has not run yet."""
+        return False
+
+    @property
+    def path(self) -> str:
+        """Where `output_dir` and `checkpoint_dir` lie."""
+        return os.path.join(os.path.expanduser(self.cluster._base), self.run)
+
+    @property
+    def state(self) -> JobState:
+        """PENDING before it has run."""
+        if self._decoded is None:
+            return JobState.PENDING
+        return JobState.FAILED if self._decoded[1] is not None else JobState.COMPLETED
+
+    @property
+    def script(self) -> str:
+        """There is none: the call runs in this process."""
+        return ""
+
+    def stdout(self) -> str:
+        """Empty: output goes to the terminal."""
+        return ""
+
+    def stderr(self) -> str:
+        """Empty: output goes to the terminal."""
+        return ""
+
+    def __repr__(self) -> str:
+        return f"<DebugJob {self.id} {self.name} {self.state.value}>"
+
+
+def _with_results(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with each Job among them replaced by its result, as on a cluster."""
+    import io
+    import pickle
+
+    import cloudpickle
+
+    found: dict[int, Job[Any]] = {}
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def persistent_id(self, obj: Any) -> Any:
+            if isinstance(obj, Job):
+                found[id(obj)] = obj
+                return id(obj)
+            return None
+
+    class Unpickler(pickle.Unpickler):
+        def persistent_load(self, pid: Any) -> Any:
+            return found[pid].result()
+
+    buffer = io.BytesIO()
+    Pickler(buffer, protocol=5).dump((list(args), dict(kwargs)))
+    return Unpickler(io.BytesIO(buffer.getvalue())).load()  # type: ignore[no-any-return]

@@ -1,0 +1,574 @@
+"""Job: the future of one call, typed by what the function returns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import pickle
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from slurm import errors, rundir
+from slurm.api.backend import JobKey
+from slurm.failure import Subject, failure, recorded
+from slurm.model.states import JobState
+from slurm.outcome import Evidence, Verdict
+
+if TYPE_CHECKING:
+    from slurm.api.slurm_commands import JobStatus
+    from slurm.cluster import Cluster
+
+T = TypeVar("T")
+
+#: How much of a log `tail` and error messages look at.
+_TAIL_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class Timings:
+    """When a job was submitted, began and ended, in seconds since the epoch; None: not yet."""
+
+    submitted: float | None
+    started: float | None
+    ended: float | None
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds between begin and end, or until now while it runs."""
+        if self.started is None:
+            return None
+        return (self.ended or time.time()) - self.started
+
+
+@dataclass(frozen=True)
+class JobSnapshot:
+    """What is known about a job at one moment, with the last lines of its logs."""
+
+    job_id: str
+    name: str
+    run: str
+    state: str
+    state_code: str
+    reason: str
+    node: str | None
+    exit_code: int | None
+    timings: Timings
+    stdout_tail: str
+    stderr_tail: str
+    is_terminal: bool
+    is_successful: bool
+
+
+class Job(Future[T], Generic[T]):
+    """The future of one call of a task.
+
+    A `concurrent.futures.Future`, so `wait` and `as_completed` of the standard library work, and
+    awaitable. `result()` gives the value, or raises the function's own exception with the job's
+    traceback as its cause, or a `JobError` that says what happened to the job.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        *,
+        run: str,
+        job_id: str,
+        name: str,
+        options: dict[str, Any],
+        submitted: float,
+        ranks: int = 1,
+        index: int = 0,
+        dependency: bool = False,
+    ) -> None:
+        super().__init__()
+        self.cluster = cluster
+        self._watcher: object = None
+        self._decoded: tuple[Any, BaseException | None] | None = None
+        self._decoding = threading.Lock()
+        self._verdict: Verdict | None = None
+        self._dependency = dependency
+        self.run = run
+        self.id = job_id
+        self.name = name
+        self.index = index
+        self.options = options
+        self.submitted = submitted
+        self.key = JobKey(job_id, run, submitted)
+        self.evidence = Evidence(ranks=ranks, requeue=bool(options.get("requeue")))
+        # What follows is the watcher's notebook about this job.
+        self.asking = 0
+        self.asked_at = 0.0
+        self.over_since: float | None = None
+        self.unknown_since: float | None = None
+        self.silent_since: float | None = None
+        self.untrusted: str | None = None
+
+    def __slurm_reference__(self) -> tuple[str, str, int]:
+        """How this job stands in another call's arguments: its value is read on the cluster."""
+        return ("job", self.run, self.index)
+
+    # ---- the future -----------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> T:
+        """The function's value; raises its exception, or a `JobError`, or `TimeoutError`."""
+        self._await(timeout)
+        value, error = self._decode()
+        if error is not None:
+            # A fresh traceback each time: raising the same object again and again would grow it.
+            raise error.with_traceback(None)
+        return value  # type: ignore[no-any-return]
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What `result()` would raise, or None."""
+        self._await(timeout)
+        if self.cancelled():
+            raise self._decode()[1] or errors.JobCancelled(f"{self.name} was cancelled")
+        return self._decode()[1]
+
+    def cancel(self) -> bool:
+        """Ask the scheduler to end the job, also while it runs; True if it was asked.
+
+        The future ends when the scheduler or the job confirms. A result that came first is kept.
+        """
+        if self.done():
+            return self.cancelled()
+        self.watch()
+        asked = self.cluster.backend.request("cancel", [self.key])
+        self.cluster.watcher.ask(self)
+        return bool(asked)
+
+    def done(self) -> bool:
+        """Whether the outcome is known; looks at the run directory once."""
+        self._look()
+        return super().done()
+
+    def running(self) -> bool:
+        """Whether the job has begun and not ended."""
+        self._look()
+        return not super().done() and self.state.phase == "active"
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the job is over; True if it succeeded."""
+        try:
+            self._await(timeout)
+        except TimeoutError:
+            return False
+        return self._verdict is Verdict.VALUE
+
+    def get_result(self, timeout: float | None = None) -> T:
+        """The same as `result()`."""
+        return self.result(timeout)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Await the value. A cancelled or timed-out waiter never cancels the job."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def tell() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def done(_: object) -> None:
+            try:
+                loop.call_soon_threadsafe(tell)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits there any more
+
+        self.watch()
+        with self.cluster.watcher.attention():
+            self.add_done_callback(done)
+            yield from over.__await__()
+        return self.result()
+
+    def _await(self, timeout: float | None) -> None:
+        if super().done():
+            return
+        self.watch()
+        with self.cluster.watcher.attention(), self._condition:
+            if not self._condition.wait_for(super().done, timeout):
+                raise TimeoutError(
+                    f"{self.name} (job {self.id}) is {self.state.value} after {timeout} s; "
+                    "it goes on, and result() can be called again"
+                )
+
+    def _invoke_callbacks(self) -> None:
+        # Callbacks are the user's code: they run on a thread of their own, never the watcher's.
+        _callbacks.run(super()._invoke_callbacks)  # type: ignore[misc]
+
+    # ---- how it becomes settled -----------------------------------------------------------------
+
+    def watch(self) -> None:
+        """See to it that a watcher of this process knows the job; after a fork it is a new one."""
+        watcher = self.cluster.watcher
+        if self._watcher is not watcher and not super().done():
+            self._watcher = watcher
+            watcher.add(self)
+
+    def _look(self) -> None:
+        if not super().done():
+            self.watch()
+            self.cluster.watcher.refresh(self)
+
+    def learn(self, status: JobStatus | None, now: float) -> None:
+        """Take in the scheduler's answer; None means that it does not know the job."""
+        if status is None:
+            self.unknown_since = self.unknown_since or now
+            return
+        self.unknown_since = None
+        self.evidence.status = status
+        finished = self.evidence.state is not None and self.evidence.state.phase == "finished"
+        if finished:
+            self.over_since = self.over_since or now
+            self.evidence.over_count += 1
+        else:
+            self.over_since = None
+            self.evidence.over_count = 0
+
+    def settle(self, verdict: Verdict) -> None:
+        """End the future; called once, by the watcher."""
+        self._verdict = verdict
+        if verdict is Verdict.FAILED and self.evidence.state is JobState.CANCELLED:
+            error = failure(verdict, self.evidence, self._subject())
+            self._decoded = (None, error)
+            if isinstance(error, errors.JobCancelled):
+                with self._condition:
+                    self._state = "CANCELLED_AND_NOTIFIED"
+                    for waiter in self._waiters:  # type: ignore[attr-defined]
+                        waiter.add_cancelled(self)
+                    self._condition.notify_all()
+                self._invoke_callbacks()
+                return
+        self.set_result(None)  # type: ignore[arg-type]  # the value is decoded when it is asked for
+
+    def _decode(self) -> tuple[Any, BaseException | None]:
+        """The value or the error, made of the evidence once, in the thread that asks for it."""
+        with self._decoding:
+            if self._decoded is None:
+                self._decoded = self._make_outcome()
+                self.evidence.records.clear()
+            return self._decoded
+
+    def _make_outcome(self) -> tuple[Any, BaseException | None]:
+        verdict, seen = self._verdict, self.evidence
+        assert verdict is not None
+        if verdict is Verdict.VALUE:
+            return self._load_values()
+        trouble = seen.trouble()
+        if verdict is Verdict.RAISED and trouble is not None:
+            return None, self._load_exception(trouble)
+        if verdict is Verdict.UNTRUSTED:
+            return None, errors.UntrustedRun(
+                f"{self.name}: {self.untrusted}",
+                hint="nothing in it was unpickled; find out who wrote there",
+            )
+        error = failure(verdict, seen, self._subject(log=True))
+        if trouble is not None and verdict is Verdict.OUT_OF_MEMORY:
+            error.__cause__ = self._load_exception(trouble)
+        return None, error
+
+    def _load_values(self) -> tuple[Any, BaseException | None]:
+        try:
+            if not self.options.get("all_ranks"):
+                record = self.evidence.value()
+                assert record is not None
+                return self._load(record), None
+            values = {r.rank: r for r in self.evidence.records if r.kind == rundir.VALUE}
+            return [self._load(values[rank]) for rank in sorted(values)], None
+        except errors.SlurmError as error:
+            return None, error
+
+    def _load(self, record: rundir.Record) -> Any:
+        try:
+            return pickle.loads(self._payload(record))
+        except errors.SlurmError:
+            raise
+        except Exception as error:
+            there = record.header.get("python", "?")
+            here = "{}.{}.{}".format(*sys.version_info[:3])
+            raise errors.ResultUnreadable(
+                f"the value of {self.name} (job {self.id}) cannot be read here: "
+                f"{type(error).__name__}: {error}",
+                hint=f"it was written by Python {there}, this is {here}; a module that it needs "
+                "may be missing here",
+            ) from error
+
+    def _payload(self, record: rundir.Record) -> bytes:
+        name = record.header.get("file")
+        if name is None:
+            return record.payload
+        data = self.cluster.backend.read_value(self.run, str(name))
+        return rundir.checked_payload(record, data)
+
+    def _load_exception(self, record: rundir.Record) -> BaseException:
+        error: Any = None
+        if record.payload or record.header.get("file"):
+            try:
+                error = pickle.loads(self._payload(record))
+            except Exception:  # noqa: BLE001 - unpickling runs any code; the text is complete
+                error = None
+        if not isinstance(error, Exception):
+            error = recorded(record, self._subject())
+        text = record.header.get("traceback")
+        if text:
+            error.__cause__ = errors.RemoteTraceback(text.rstrip("\n"))
+        return error  # type: ignore[no-any-return]
+
+    def _subject(self, log: bool = False) -> Subject:
+        lines = self._tail("err", 3) or self._tail("out", 3) if log else []
+        path = f"{self.cluster.base}/{self.run}"
+        return Subject(self.name, self.id, path, self.options, lines, self._dependency)
+
+    # ---- what a person wants to know ------------------------------------------------------------
+
+    @property
+    def state(self) -> JobState:
+        """The job's state, in Slurm's words: `job.state == "RUNNING"`, `job.state.code == "R"`."""
+        verdict = self._verdict
+        if verdict is not None:
+            by_verdict = {
+                Verdict.VALUE: JobState.COMPLETED,
+                Verdict.OUT_OF_MEMORY: JobState.OUT_OF_MEMORY,
+            }
+            told = self.evidence.state
+            if verdict is Verdict.FAILED and told is not None:
+                return told
+            return by_verdict.get(verdict, JobState.FAILED)
+        self._look()
+        if self._verdict is not None:
+            return self.state
+        seen = self.evidence
+        told = seen.state
+        if told is not None and told.phase == "finished":
+            return told
+        running = seen.attempt in seen.begins and seen.attempt not in seen.exits
+        if running and (told is None or told.phase == "pending"):
+            return JobState.RUNNING
+        return told or JobState.PENDING
+
+    @property
+    def reason(self) -> str:
+        """Why the job waits or ended, in the scheduler's words; or what hinders the watching."""
+        if self.silent_since is not None and not super().done():
+            return f"silent since {time.ctime(self.silent_since)}"
+        if self.evidence.status is not None and self.evidence.status.reason:
+            return self.evidence.status.reason
+        return "" if super().done() else self.cluster.watcher.trouble or ""
+
+    @property
+    def node(self) -> str | None:
+        """The node, or list of nodes, that the job runs or ran on."""
+        status = self.evidence.status
+        if status is not None and status.nodes:
+            return status.nodes
+        begin = self.evidence.begins.get(self.evidence.attempt)
+        return begin.fields.get("node") if begin is not None else None
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the job's script, once it has ended."""
+        event = self.evidence.last_exit()
+        if event is not None:
+            return event.number("code")
+        return self.evidence.status.exit_code if self.evidence.status is not None else None
+
+    @property
+    def attempt(self) -> int:
+        """How often the job was requeued so far."""
+        return self.evidence.attempt
+
+    @property
+    def timings(self) -> Timings:
+        """When it was submitted, began and ended."""
+        begin = self.evidence.begins.get(self.evidence.attempt)
+        end = self.evidence.last_exit()
+        status = self.evidence.status
+        return Timings(
+            self.submitted,
+            begin.number("time") if begin is not None else status.start if status else None,
+            end.number("time") if end is not None else status.end if status else None,
+        )
+
+    @property
+    def path(self) -> str:
+        """The run directory on the cluster."""
+        return f"{self.cluster.base}/{self.run}"
+
+    @property
+    def script(self) -> str:
+        """The sbatch script that was submitted."""
+        return self.cluster.backend.read(self.run, rundir.SCRIPT).decode()
+
+    def get_status(self) -> dict[str, Any]:
+        """The job's state as a dictionary, with Slurm's names for the keys."""
+        return {
+            "JobId": self.id,
+            "JobName": self.name,
+            "JobState": self.state.value,
+            "Reason": self.reason,
+            "NodeList": self.node or "",
+            "ExitCode": self.exit_code,
+            "WorkDir": self.path,
+        }
+
+    def snapshot(self, tail_lines: int = 20) -> JobSnapshot:
+        """All that is known now, without waiting."""
+        state = self.state
+        return JobSnapshot(
+            job_id=self.id,
+            name=self.name,
+            run=self.run,
+            state=state.value,
+            state_code=state.code,
+            reason=self.reason,
+            node=self.node,
+            exit_code=self.exit_code,
+            timings=self.timings,
+            stdout_tail="\n".join(self._tail("out", tail_lines)),
+            stderr_tail="\n".join(self._tail("err", tail_lines)),
+            is_terminal=super().done(),
+            is_successful=self._verdict is Verdict.VALUE,
+        )
+
+    # ---- logs -----------------------------------------------------------------------------------
+
+    def stdout(self) -> str:
+        """All that the job has printed so far; "" before it starts."""
+        return self._log("out")
+
+    def stderr(self) -> str:
+        """All that the job has printed to standard error so far."""
+        return self._log("err")
+
+    def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
+        """The last lines of the log; with `follow` also each new one until the job is over."""
+        stream = "err" if stderr else "out"
+        name = self.log_name(stream)
+        recent = self.cluster.backend.read(self.run, name, -_TAIL_BYTES)
+        yield from recent.decode("utf-8", "replace").splitlines()[-lines:]
+        if not follow:
+            return
+        offset = self._size(name)
+        rest = ""
+        while True:
+            over = self.done()
+            data = self.cluster.backend.read(self.run, name, offset)
+            offset += len(data)
+            *whole, rest = (rest + data.decode("utf-8", "replace")).split("\n")
+            yield from whole
+            if over and not data:
+                break
+            if not data:
+                time.sleep(0.2)
+        if rest:
+            yield rest
+
+    def _size(self, name: str) -> int:
+        size = 0
+        while data := self.cluster.backend.read(self.run, name, size):
+            size += len(data)
+        return size
+
+    def log_name(self, stream: str) -> str:
+        """The path of a log (`out` or `err`), relative to the run or absolute where you set it."""
+        given = self.options.get("output" if stream == "out" else "error")
+        if given is None and stream == "err":
+            given = None
+        pattern = str(given) if given else f"{rundir.LOGS}/%j.{stream}"
+        bare = self.key.bare
+        marks = {"%j": bare, "%A": bare, "%a": str(self.index), "%x": self.name, "%%": "%"}
+        for mark, text in marks.items():
+            pattern = pattern.replace(mark, text)
+        return pattern
+
+    def _log(self, stream: str) -> str:
+        name, parts, offset = self.log_name(stream), [], 0
+        while data := self.cluster.backend.read(self.run, name, offset):
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def _tail(self, stream: str, lines: int) -> list[str]:
+        try:
+            data = self.cluster.backend.read(self.run, self.log_name(stream), -_TAIL_BYTES)
+        except errors.SlurmError:
+            return []  # a log that cannot be read must not hide why the job failed
+        return data.decode("utf-8", "replace").splitlines()[-lines:]
+
+    # ---- requests -------------------------------------------------------------------------------
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the job's function."""
+        self._request("signal", number)
+
+    def hold(self) -> None:
+        """Keep the job from starting."""
+        self._request("hold")
+
+    def release(self) -> None:
+        """Let a held job start."""
+        self._request("release")
+
+    def requeue(self) -> None:
+        """Put the job back into the queue; it runs again as its next attempt."""
+        self.evidence.requeue = True
+        self._request("requeue")
+
+    def _request(self, verb: str, *args: Any) -> None:
+        if not self.cluster.backend.request(verb, [self.key], *args):
+            raise errors.CommandRefused(
+                f"{self.name} (job {self.id}) is not in the queue, so it cannot {verb}",
+                hint="job.state says what became of it",
+            )
+
+    def __repr__(self) -> str:
+        state = "?" if self._verdict is None and not self.evidence.status else ""
+        told = state or (self.evidence.state.value if self.evidence.state else "")
+        if self._verdict is not None:
+            told = self.state.value
+        return f"<Job {self.id} {self.name} {told}>".replace(" >", ">").replace(" ?>", ">")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            f"{self!r} belongs to this process; pass it as a task's argument, or send "
+            f"{self.run!r} and use cluster.attach"
+        )
+
+
+def read_metadata(data: bytes) -> dict[str, Any]:
+    """The metadata of a run, or an empty dictionary where there is none."""
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+class _Callbacks:
+    """Runs done-callbacks in order on one thread, which is started when the first is due."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def run(self, callback: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._work, name="slurm-callbacks", daemon=True
+                )
+                self._thread.start()
+        self._queue.put(callback)
+
+    def _work(self) -> None:
+        while True:
+            self._queue.get()()
+
+
+_callbacks = _Callbacks()

@@ -1,0 +1,280 @@
+"""The truth about a job: what its records, its exit event and the scheduler say together.
+
+`judge` reads one table. Its rows are tried in order; the first that fits is the answer. A row
+either settles the job or says what is still needed, so no combination is left to chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slurm import errors
+from slurm.api.slurm_commands import JobStatus
+from slurm.model.states import JobState, parse_state
+from slurm.rundir import ERROR, EXIT, EXIT_NOT_WRITTEN, VALUE, Event, Record
+
+#: How long a directory is read anew for a record that should be there (network file systems lag).
+RESULT_GRACE = 60.0
+#: The same where the scheduler already says that the job failed.
+FAILURE_GRACE = 5.0
+
+
+class Verdict(Enum):
+    """What a row of the table says."""
+
+    VALUE = "the value is there"
+    RAISED = "the function raised"
+    EXITED = "the function ended the interpreter"
+    FAILED = "the scheduler says how it ended"
+    OUT_OF_MEMORY = "the kernel killed a process of the job"
+    RESULT_LOST = "completed, and no record"
+    JOB_LOST = "unknown to the scheduler, and no record"
+    NOT_WRITTEN = "the result could not be written"
+    ENDED = "ended, and the scheduler cannot say why"
+    UNTRUSTED = "the run directory is not ours alone"
+    ASK = "the scheduler has to be asked now"
+    WAIT = "not over"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the job is over."""
+        return self not in (Verdict.ASK, Verdict.WAIT)
+
+
+@dataclass
+class Evidence:
+    """All that is known about one call of one job; grows as files and answers come in."""
+
+    ranks: int = 1
+    requeue: bool = False
+    records: list[Record] = field(default_factory=list)
+    begins: dict[int, Event] = field(default_factory=dict)
+    starts: dict[int, Event] = field(default_factory=dict)
+    noted: set[int] = field(default_factory=set)
+    exits: dict[int, Event] = field(default_factory=dict)
+    status: JobStatus | None = None
+    #: Seconds since the scheduler first answered that it does not know the job.
+    unknown_for: float | None = None
+    #: Seconds since the scheduler first said that the job is over.
+    over_for: float | None = None
+    #: How many answers in a row said so.
+    over_count: int = 0
+    #: Seconds since the scheduler last answered, while it does not.
+    unreachable_for: float | None = None
+
+    def add(self, event: Event) -> None:
+        """Take in one event of this call."""
+        attempt = event.number("attempt")
+        if event.kind == "begin":
+            self.begins[attempt] = event
+        elif event.kind == "start":
+            self.starts.setdefault(attempt, event)
+        elif event.kind == "record":
+            self.noted.add(attempt)
+        elif event.kind == "exit":
+            self.exits[attempt] = event
+
+    @property
+    def state(self) -> JobState | None:
+        """The scheduler's last word, None when it was not asked or does not know the job."""
+        return None if self.status is None else parse_state(self.status.state)
+
+    @property
+    def attempt(self) -> int:
+        """The newest attempt that left a trace."""
+        traces = [*self.begins, *self.exits, *(r.attempt for r in self.records)]
+        return max(traces, default=0)
+
+    def value(self) -> Record | None:
+        """Rank 0's value; the first one is final."""
+        return next((r for r in self.records if r.kind == VALUE and r.rank == 0), None)
+
+    def trouble(self) -> Record | None:
+        """The failure of the lowest rank that has one, of the newest attempt."""
+        newest = self.attempt
+        found = [r for r in self.records if r.kind in (ERROR, EXIT) and r.attempt == newest]
+        return min(found, key=lambda r: r.rank, default=None)
+
+    def last_exit(self) -> Event | None:
+        """The exit event of the newest attempt."""
+        return self.exits.get(self.attempt)
+
+
+# ---- how the table looks at the evidence --------------------------------------------------------
+
+
+def _record(seen: Evidence) -> str:
+    if seen.ranks > 1 and seen.trouble() is not None:
+        return "error"
+    if seen.value() is not None:
+        return "value"
+    return "none" if seen.trouble() is None else "error"
+
+
+def _exit(seen: Evidence) -> str:
+    found = seen.value() or seen.trouble()
+    event = seen.last_exit() if found is None else seen.exits.get(found.attempt)
+    if event is None and found is not None:
+        # A later attempt found the value and ended without running.
+        event = seen.last_exit()
+    if event is None:
+        return "none"
+    code = event.number("code", -1)
+    if code == EXIT_NOT_WRITTEN:
+        return "not-written"
+    if found is None:
+        return "alone"
+    good = code == 0
+    return "agrees" if good == (_record(seen) == "value") else "disagrees"
+
+
+def _scheduler(seen: Evidence) -> str:
+    if seen.unknown_for is not None:
+        return "unknown"
+    state = seen.state
+    if state is None:
+        return "unasked"
+    if state.phase != "finished":
+        return "waiting"
+    if state.may_requeue and seen.requeue and seen.over_count < 2:
+        return "waiting"
+    return "completed" if state.succeeded else "failed"
+
+
+def _again(seen: Evidence) -> bool:
+    """Whether the job goes on after its last exit event: it is in the queue, or runs, anew."""
+    event, status, state = seen.last_exit(), seen.status, seen.state
+    if event is None or status is None or state is None:
+        return False
+    return state.phase == "pending" or status.restarts > event.number("attempt")
+
+
+def _patience(grace: float) -> Callable[[Evidence], bool]:
+    def waited(seen: Evidence) -> bool:
+        longest = max(seen.over_for or 0.0, seen.unknown_for or 0.0)
+        return longest >= grace
+
+    return waited
+
+
+def _plain_failure(seen: Evidence) -> bool:
+    """The script ended by itself with an error: nothing that a requeue could follow."""
+    event = seen.last_exit()
+    return (
+        (seen.unreachable_for or 0.0) >= RESULT_GRACE
+        and event is not None
+        and event.number("code") != 0
+        and event.fields.get("signal") == "0"
+    )
+
+
+def _unrecorded(seen: Evidence) -> bool:
+    """The node itself says that no record was written: the note and the exit lie in one file."""
+    return seen.attempt not in seen.noted
+
+
+def _oom(seen: Evidence) -> bool:
+    found = seen.value() or seen.trouble()
+    return found is not None and bool(found.header.get("oom"))
+
+
+def _exited(seen: Evidence) -> bool:
+    found = seen.trouble()
+    return found is not None and found.kind == EXIT
+
+
+def _always(seen: Evidence) -> bool:
+    return True
+
+
+_ANY = "*"
+
+# record, exit event, scheduler, further condition, verdict
+_TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
+    ("value", "agrees", _ANY, _oom, Verdict.OUT_OF_MEMORY),
+    ("value", "agrees", _ANY, _always, Verdict.VALUE),
+    ("error", "agrees", _ANY, _oom, Verdict.OUT_OF_MEMORY),
+    ("error", "agrees", _ANY, _exited, Verdict.EXITED),
+    ("error", "agrees", _ANY, _always, Verdict.RAISED),
+    # A value whose process died on its way out (a crash at exit, a cancel, a lost node) counts;
+    # with several ranks the others may be what failed, and the scheduler knows.
+    ("value", "disagrees", "unasked", _always, Verdict.ASK),
+    ("value", _ANY, "waiting", _always, Verdict.WAIT),
+    ("value", _ANY, "failed", lambda seen: seen.ranks > 1, Verdict.FAILED),
+    ("value", _ANY, "unasked", _always, Verdict.WAIT),
+    ("value", _ANY, _ANY, _oom, Verdict.OUT_OF_MEMORY),
+    ("value", _ANY, _ANY, _always, Verdict.VALUE),
+    # `sys.exit(0)` is an exit record with code 0: it agrees with nothing, and is no value.
+    ("error", "disagrees", _ANY, _exited, Verdict.EXITED),
+    ("error", "disagrees", "unasked", _always, Verdict.ASK),
+    ("error", _ANY, "unasked", _always, Verdict.WAIT),
+    ("error", _ANY, "waiting", _always, Verdict.WAIT),
+    ("error", _ANY, _ANY, _oom, Verdict.OUT_OF_MEMORY),
+    ("error", _ANY, _ANY, _exited, Verdict.EXITED),
+    ("error", _ANY, _ANY, _always, Verdict.RAISED),
+    ("none", "not-written", _ANY, _always, Verdict.NOT_WRITTEN),
+    ("none", "alone", "unasked", _plain_failure, Verdict.ENDED),
+    ("none", "alone", "unasked", _always, Verdict.ASK),
+    ("none", "alone", "waiting", _again, Verdict.WAIT),
+    ("none", "alone", "waiting", _always, Verdict.ASK),
+    ("none", "alone", "completed", _unrecorded, Verdict.EXITED),
+    ("none", "alone", "failed", _unrecorded, Verdict.FAILED),
+    ("none", "alone", "failed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
+    ("none", "alone", "unknown", _patience(FAILURE_GRACE), Verdict.ENDED),
+    ("none", _ANY, "completed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
+    ("none", "none", "failed", _patience(FAILURE_GRACE), Verdict.FAILED),
+    ("none", _ANY, "unknown", _patience(RESULT_GRACE), Verdict.JOB_LOST),
+    (_ANY, _ANY, _ANY, _always, Verdict.WAIT),
+]
+
+
+def judge(seen: Evidence) -> Verdict:
+    """What the evidence says."""
+    key = (_record(seen), _exit(seen), _scheduler(seen))
+    for *pattern, condition, verdict in _TABLE:
+        if all(p in (_ANY, k) for p, k in zip(pattern, key, strict=True)) and condition(seen):
+            return verdict
+    raise AssertionError(f"no row for {key}")  # the last row fits everything
+
+
+# ---- how the scheduler's states become errors ---------------------------------------------------
+
+#: State -> error class, what happened, what to do.
+FAILURES: dict[JobState, tuple[type[errors.JobError], str, str]] = {
+    JobState.FAILED: (errors.JobFailed, "failed", "read its log: job.stderr()"),
+    JobState.CANCELLED: (errors.JobCancelled, "was cancelled", ""),
+    JobState.TIMEOUT: (
+        errors.TimeLimitReached,
+        "ran into its time limit",
+        "ask for more, e.g. task.with_options(time='{time2}'), or stop in time: a function with a "
+        "`ctx: JobContext` parameter can look at ctx.should_stop",
+    ),
+    JobState.DEADLINE: (
+        errors.TimeLimitReached,
+        "could not end before its deadline",
+        "choose a later deadline, or ask for less time",
+    ),
+    JobState.OUT_OF_MEMORY: (
+        errors.JobOutOfMemory,
+        "was killed because its memory was used up",
+        "ask for more, e.g. task.with_options(mem='{mem2}')",
+    ),
+    JobState.NODE_FAIL: (
+        errors.NodeFailed,
+        "lost its node",
+        "submit it again; with requeue=True Slurm does so by itself",
+    ),
+    JobState.BOOT_FAIL: (
+        errors.NodeFailed,
+        "got a node that could not be made ready",
+        "submit it again; with requeue=True Slurm does so by itself",
+    ),
+    JobState.PREEMPTED: (
+        errors.JobPreempted,
+        "was preempted by a job of higher priority",
+        "submit with requeue=True, so that Slurm starts it again",
+    ),
+    JobState.REVOKED: (errors.JobLost, "was revoked by the federation", ""),
+}

@@ -1,0 +1,328 @@
+"""Turns a Submission into the text of an sbatch script: a pure function, readable in its result."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from slurm import rundir
+from slurm.errors import OptionError
+from slurm.model.options import sbatch_flags
+
+#: The signal that warns a job before its time limit; the script passes it to the runner.
+WARNING_SIGNAL = "USR2"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """How Python starts on the node; packaging decides it, `.slurm_environment.json` records it."""
+
+    python: str
+    kind: str = "none"
+    why: str = ""
+    path: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Submission:
+    """Everything the script says; two equal submissions render to the same text."""
+
+    run: str
+    base: str
+    name: str
+    sdk: str
+    workdir: str
+    environment: Environment
+    options: Mapping[str, object] = field(default_factory=dict)
+    part: int = 0
+    dependency: str | None = None
+
+    @property
+    def relative(self) -> str:
+        """The run as seen from the base directory: how event lines name it."""
+        return str(PurePosixPath(self.run).relative_to(self.base))
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the job has several processes, which srun has to start."""
+        given = self.options
+        return (
+            int(str(given.get("ntasks") or 1)) > 1
+            or int(str(given.get("ntasks_per_node") or 1)) > 1
+            or str(given.get("nodes") or 1) != "1"
+        )
+
+
+def render_job_script(job: Submission) -> str:
+    """The sbatch script of a submission."""
+    blocks = [
+        ["#!/bin/bash", *_directives(job)],
+        _identity(job),
+        [_PRELUDE.strip("\n")],
+        _setup(job),
+        _start(job),
+        _teardown(job),
+    ]
+    return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+# ---- quoting ------------------------------------------------------------------------------------
+
+
+def shell_quote(text: str) -> str:
+    """One word for bash, whatever it contains; the only quoting function for shell text."""
+    if "\0" in text:
+        raise OptionError(f"{text!r} contains a NUL byte, which no shell can hold")
+    return shlex.quote(text)
+
+
+def directive(flag: str, value: str | None) -> str:
+    """One `#SBATCH` line; sbatch takes backslashes and quotes away again inside double quotes."""
+    if value is None:
+        return f"#SBATCH --{flag}"
+    if re.search(r"[\n\r\0]", value):
+        raise OptionError(
+            f"{flag}={value!r} contains a line break, which would end the #SBATCH line",
+            hint=f"give {flag} on one line",
+        )
+    if re.fullmatch(r"[A-Za-z0-9_@%+=:,./\[\]^~*&|()<>?!{};-]*", value) and value:
+        return f"#SBATCH --{flag}={value}"
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'#SBATCH --{flag}="{escaped}"'
+
+
+# ---- the parts of the script --------------------------------------------------------------------
+
+
+def _directives(job: Submission) -> list[str]:
+    # The work directory is the run directory: every answer of Slurm names it, and that is how a
+    # job is known to be ours. The script goes to the function's own directory by itself.
+    lines = [directive("job-name", job.name), directive("chdir", job.run)]
+    flags = dict(sbatch_flags(job.options))
+    flags.setdefault("output", rundir.stdout_pattern(array=False))
+    flags.setdefault("error", rundir.stderr_pattern(array=False))
+    flags["open-mode"] = "append"
+    if "requeue" not in flags and "no-requeue" not in flags:
+        flags["no-requeue"] = None
+    flags.setdefault("signal", f"B:{WARNING_SIGNAL}@{warning_seconds(job.options)}")
+    dependency = ",".join(filter(None, [flags.pop("dependency", None), job.dependency]))
+    if dependency:
+        flags["dependency"] = dependency
+        flags["kill-on-invalid-dep"] = "yes"
+    flags.pop("job-name", None)
+    return lines + [directive(flag, value) for flag, value in flags.items()]
+
+
+def warning_seconds(options: Mapping[str, object]) -> int:
+    """How long before the time limit a job is warned: a minute, less for short jobs."""
+    limit = options.get("time")
+    return 60 if not isinstance(limit, int) else max(1, min(60, limit // 10))
+
+
+def _identity(job: Submission) -> list[str]:
+    values = {
+        "SLURM_SDK_BASE": job.base,
+        "SLURM_SDK_RUN": job.run,
+        "SLURM_SDK_NAME": job.relative,
+        "SLURM_SDK_PART": str(job.part),
+        "SLURM_SDK_ROOT": job.sdk,
+    }
+    return [f"export {name}={shell_quote(value)}" for name, value in values.items()]
+
+
+_PRELUDE = r"""
+# Who this is: job, array index, attempt; and where this host writes its events.
+sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
+sdk_who="job=$sdk_job index=${SLURM_ARRAY_TASK_ID:-0} rank=- attempt=${SLURM_RESTART_COUNT:-0}"
+sdk_boot=0
+[ -r /proc/sys/kernel/random/boot_id ] && read -r sdk_boot < /proc/sys/kernel/random/boot_id
+sdk_host=${HOSTNAME%%.*}
+sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
+sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
+sdk_phase=setup sdk_child='' sdk_signal='' sdk_code=''
+umask 077
+
+# Time of day without starting a process, where bash can.
+sdk_now() {
+  printf -v sdk_time '%(%s)T' -1 2>/dev/null || sdk_time=$(date +%s)
+  printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
+}
+
+# A death is recorded by bash alone, since Python may be what died.
+sdk_exit() {
+  local status=$?
+  trap '' TERM INT HUP USR1 USR2
+  [ -n "$sdk_code" ] && status=$sdk_code
+  sdk_now
+  local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
+  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS time=$sdk_time"
+  printf '%s\n' "$line" >> "$sdk_events"
+  line="$line host=$sdk_host"
+  printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
+  # Never success after a TERM: the scheduler would take a job it stopped for a finished one.
+  [ "$sdk_signal" = TERM ] && [ "$status" -eq 0 ] && status=143
+  exit "$status"
+}
+sdk_caught() {
+  [ "$1" = USR2 ] || sdk_signal=$1
+  sdk_interrupted=1
+  [ -n "$sdk_child" ] && kill -s "$1" "$sdk_child" 2>/dev/null
+  [ -n "$sdk_child" ] || [ "$1" = USR2 ] || [ "$1" = USR1 ] || exit 143
+}
+sdk_arm() {
+  local name
+  trap sdk_exit EXIT
+  for name in TERM INT HUP USR1 USR2; do trap "sdk_caught $name" "$name"; done
+}
+sdk_arm
+
+# One job owns this part of the run: the one whose id the claim names.
+if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null; then
+  sdk_owner=$(readlink "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim")
+  if [ "$sdk_owner" != "$sdk_job" ]; then
+    trap - EXIT
+    if [ -z "$sdk_owner" ]; then
+      echo "slurm-sdk: $SLURM_SDK_RUN cannot be written on $sdk_host" >&2
+      exit 74
+    fi
+    echo "slurm-sdk: this run belongs to job $sdk_owner; job $sdk_job ends without running" >&2
+    exit 0
+  fi
+fi
+sdk_now
+printf 'begin %s host=%s node=%s time=%s\n' "$sdk_who" "$sdk_host" \
+  "${SLURMD_NODENAME:-$sdk_host}" "$sdk_time" >> "$sdk_events"
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+  echo "slurm-sdk: attempt $SLURM_RESTART_COUNT of job $sdk_job"
+  echo "slurm-sdk: attempt $SLURM_RESTART_COUNT of job $sdk_job" >&2
+fi
+
+sdk_check() {  # status, what: a failed setup line ends the job in phase setup
+  [ "$1" -eq 0 ] && return
+  echo "slurm-sdk: $2 failed with exit code $1" >&2
+  sdk_code=$1
+  exit "$1"
+}
+sdk_wait() {  # wait until the child is gone; a trap only interrupts the waiting
+  local last
+  while :; do
+    sdk_interrupted=''
+    wait "$sdk_child"
+    last=$?
+    # 127: the child was already collected, before the signal came
+    [ "$last" -eq 127 ] && [ -n "$sdk_code" ] || sdk_code=$last
+    [ -n "$sdk_interrupted" ] || break
+  done
+}
+"""
+
+
+def _setup(job: Submission) -> list[str]:
+    given = job.options
+    lines = [f"cd -- {shell_quote(job.workdir)}", "sdk_check $? 'cd to the working directory'"]
+    lines.append("export PYTHONUNBUFFERED=1")
+    lines.append('export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"')
+    lines += _modules(_texts(given.get("modules")))
+    if given.get("conda"):
+        lines += _conda(str(given["conda"]))
+    if given.get("venv"):
+        activate = shell_quote(f"{given['venv']}/bin/activate")
+        lines += [f". {activate}", "sdk_check $? 'activating the virtual environment'"]
+    lines += _exports(given.get("env"))
+    for number, line in enumerate((*job.environment.setup, *_texts(given.get("setup"))), 1):
+        lines += [line, f"sdk_check $? 'setup line {number}'"]
+    return lines
+
+
+def _modules(names: Sequence[str]) -> list[str]:
+    if not names:
+        return []
+    lines = [
+        "if ! type module >/dev/null 2>&1; then",
+        "  for sdk_name in /etc/profile.d/lmod.sh /etc/profile.d/modules.sh; do",
+        '    [ -r "$sdk_name" ] && . "$sdk_name" && break',
+        "  done",
+        "fi",
+    ]
+    for name in names:
+        lines += [
+            f"module load {shell_quote(name)}",
+            f"sdk_check $? {shell_quote(f'module load {name}')}",
+        ]
+    return lines
+
+
+def _conda(name: str) -> list[str]:
+    return [
+        'sdk_conda=$("${CONDA_EXE:-conda}" info --base)',
+        "sdk_check $? 'finding conda'",
+        '. "$sdk_conda/etc/profile.d/conda.sh"',
+        f"conda activate {shell_quote(name)}",
+        "sdk_check $? 'activating the conda environment'",
+    ]
+
+
+def _exports(env: object) -> list[str]:
+    pairs = env.items() if isinstance(env, Mapping) else ()
+    return [f"export {name}={shell_quote(str(value))}" for name, value in pairs]
+
+
+def _start(job: Submission) -> list[str]:
+    runner = f"{job.sdk}/slurm/runner/__main__.py"
+    words = [shell_quote(job.environment.python), shell_quote(runner), '"$SLURM_SDK_RUN"']
+    lines = []
+    if job.ranks:
+        lines += _rendezvous()
+        words = ["srun", "--kill-on-bad-exit=1", *_cpus_flag(job), *words]
+    # USR2 is ignored until the runner has its handler: unhandled it would kill Python. The child
+    # is in the background because a trap does not run while bash waits for a foreground child.
+    lines += [
+        "set +eu",
+        "sdk_arm",
+        "sdk_phase=run",
+        f"( trap '' {WARNING_SIGNAL}; exec {' '.join(words)} ) &",
+        "sdk_child=$!",
+        "sdk_wait",
+        "sdk_child=''",
+    ]
+    return lines
+
+
+def _cpus_flag(job: Submission) -> list[str]:
+    # srun does not take cpus-per-task over from sbatch since Slurm 22.05.
+    count = job.options.get("cpus_per_task")
+    return [f"--cpus-per-task={count}"] if count else []
+
+
+def _rendezvous() -> list[str]:
+    return [
+        "# Ranks meet at the first node, on a port nobody listens on there.",
+        "sdk_port=$((20000 + sdk_job % 20000))",
+        "while (: < /dev/tcp/127.0.0.1/$sdk_port) 2>/dev/null; do",
+        "  sdk_port=$((sdk_port + 1))",
+        "done",
+        'export MASTER_PORT="${MASTER_PORT:-$sdk_port}"',
+    ]
+
+
+def _teardown(job: Submission) -> list[str]:
+    lines = list(_texts(job.options.get("teardown")))
+    # The script ends with the run's status, whatever teardown says: sdk_exit takes $sdk_code.
+    return (
+        ["sdk_phase=teardown", *lines, "sdk_phase=run", 'exit "$sdk_code"']
+        if lines
+        else ['exit "$sdk_code"']
+    )
+
+
+def _texts(value: object) -> Sequence[str]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (value,)
+    assert isinstance(value, Sequence)
+    return [str(v) for v in value]

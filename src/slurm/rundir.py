@@ -1,0 +1,426 @@
+"""The run directory: its file names, its append-only results and events, and who may be trusted.
+
+The state of record of every run lies in its directory, next to the job. This module is the only
+one that knows what lies where. It runs on the node, so it keeps to Python 3.6 and to few imports.
+"""
+
+import errno
+import json
+import os
+import re
+import stat
+import struct
+import zlib
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+# ---- names --------------------------------------------------------------------------------------
+
+SCRIPT = "script.sh"
+METADATA = "metadata.json"
+ENVIRONMENT = ".slurm_environment.json"
+FUNCTION = "function.bin"
+ARGUMENTS = "arguments.bin"
+LOGS = "logs"
+RESULTS = "results"
+EVENTS = "events"
+VALUES = "values"
+SUBMIT = "submit"
+BEATS = "beats"
+OUTPUT = "output"
+CHECKPOINT = "checkpoint"
+TASKS = "tasks"
+
+#: The folders that every run has from the start.
+FOLDERS = (LOGS, RESULTS, EVENTS, VALUES, SUBMIT, BEATS)
+
+#: Folders of the base directory.
+BASE_IDS = ".ids"
+BASE_EVENTS = ".events"
+BASE_SDK = ".sdk"
+
+#: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
+EXIT_NOT_WRITTEN = 74
+
+#: Values larger than this lie in a file of their own.
+LARGE = 1 << 20
+
+
+def intent_name(part: int) -> str:
+    """The file that says a submission of this part is under way."""
+    return f"{SUBMIT}/{part}.intent"
+
+
+def id_name(part: int) -> str:
+    """The file that holds the job id of this part."""
+    return f"{SUBMIT}/{part}.id"
+
+
+def claim_name(part: int) -> str:
+    """The symbolic link by which a job claims this part; its target is the job id."""
+    return f"{SUBMIT}/{part}.claim"
+
+
+def stdout_pattern(array: bool) -> str:
+    """Where the scheduler writes a job's standard output, with the scheduler's own patterns."""
+    return f"{LOGS}/%A_%a.out" if array else f"{LOGS}/%j.out"
+
+
+def stderr_pattern(array: bool) -> str:
+    """Where the scheduler writes a job's standard error."""
+    return f"{LOGS}/%A_%a.err" if array else f"{LOGS}/%j.err"
+
+
+def host_token() -> str:
+    """Names this host and this boot: one segment file has one kernel to order its writers."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "_", os.uname().nodename.split(".")[0]) or "host"
+    return f"{host}-{boot_id()[:8]}"
+
+
+def boot_id() -> str:
+    """Changes when the host reboots; `0` where the system does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as f:
+            return f.read().strip()
+    except OSError:
+        return "0"
+
+
+# ---- records ------------------------------------------------------------------------------------
+
+# A record is: marker, length of body, checksum of body, body. The body is: length of the header,
+# the header in JSON, the payload. No byte of the marker occurs twice, so that it cannot overlap
+# itself when a reader searches for the next one.
+_MARKER = b"\xf5\x0aRcRd\x0d\xfe"
+_FRAME = struct.Struct(">II")
+_HEAD = struct.Struct(">I")
+_PREFIX = len(_MARKER) + _FRAME.size
+
+VALUE = "value"
+ERROR = "error"
+EXIT = "exit"
+
+
+class Record(NamedTuple):
+    """One outcome that a process of a job wrote: a value, an exception, or an early exit."""
+
+    job: str
+    index: int
+    rank: int
+    attempt: int
+    kind: str
+    header: Dict[str, Any]
+    payload: bytes
+
+
+class Identity(NamedTuple):
+    """Which process of which job this is; every record and event carries it."""
+
+    job: str
+    index: int
+    rank: int
+    attempt: int
+
+
+def encode_record(who: Identity, kind: str, header: Dict[str, Any], payload: bytes) -> bytes:
+    """The bytes of one record, to be appended by a single write."""
+    head = dict(header, job=who.job, index=who.index, rank=who.rank, attempt=who.attempt, kind=kind)
+    text = json.dumps(head, separators=(",", ":")).encode()
+    body = b"".join((_HEAD.pack(len(text)), text, payload))
+    return b"".join((_MARKER, _FRAME.pack(len(body), zlib.crc32(body)), body))
+
+
+def decode_records(data: bytes) -> Tuple[List[Record], int]:
+    """All whole records in `data`, and how many bytes of it need not be read again.
+
+    A torn record (its writer was killed) is passed over when another follows; at the end of the
+    data it may still be growing, so the count stops before it.
+    """
+    records = []  # type: List[Record]
+    done = 0
+    at = data.find(_MARKER)
+    while at >= 0:
+        record, end = _record_at(data, at)
+        if record is not None:
+            records.append(record)
+            done = end
+            at = data.find(_MARKER, end)
+            continue
+        at = data.find(_MARKER, at + len(_MARKER))
+    return records, done
+
+
+def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
+    start = at + _PREFIX
+    if start > len(data):
+        return None, at
+    length, checksum = _FRAME.unpack_from(data, at + len(_MARKER))
+    body = data[start : start + length]
+    if len(body) < length or length < _HEAD.size or zlib.crc32(body) != checksum:
+        return None, at
+    (size,) = _HEAD.unpack_from(body)
+    try:
+        head = json.loads(body[_HEAD.size : _HEAD.size + size].decode())
+        record = Record(
+            str(head["job"]),
+            int(head["index"]),
+            int(head["rank"]),
+            int(head["attempt"]),
+            str(head["kind"]),
+            head,
+            body[_HEAD.size + size :],
+        )
+    except (ValueError, KeyError, TypeError):
+        return None, at
+    return record, start + length
+
+
+def append_record(
+    run: str, who: Identity, kind: str, header: Dict[str, Any], payload: bytes
+) -> None:
+    """Append one record to this host's segment of the run and bring it to the disk.
+
+    A large payload goes to a file of its own first (temporary name, fsync, rename), so that the
+    record that points to it is never there before it.
+    """
+    if len(payload) > LARGE:
+        name = f"{who.job}.{who.index}.{who.rank}.{who.attempt}.pkl"
+        write_atomically(os.path.join(run, VALUES, name), payload)
+        header = dict(header, file=name, size=len(payload), crc=zlib.crc32(payload))
+        payload = b""
+    data = encode_record(who, kind, header, payload)
+    append(os.path.join(run, RESULTS, host_token() + ".seg"), data, sync=True)
+
+
+def load_payload(run: str, record: Record) -> bytes:
+    """The pickled bytes of a record, read from their own file where the record points to one."""
+    name = record.header.get("file")
+    if name is None:
+        return record.payload
+    path = os.path.join(run, VALUES, os.path.basename(str(name)))
+    return checked_payload(record, read_trusted(path))
+
+
+def checked_payload(record: Record, data: bytes) -> bytes:
+    """The bytes of a large value, if they are what its record says."""
+    if len(data) != record.header.get("size") or zlib.crc32(data) != record.header.get("crc"):
+        name = record.header.get("file")
+        raise ValueError(f"{name} is damaged: its size or checksum is not what its record says")
+    return data
+
+
+# ---- events -------------------------------------------------------------------------------------
+
+
+class Event(NamedTuple):
+    """One line of a run's events: what happened, and fields of plain text."""
+
+    kind: str
+    fields: Dict[str, str]
+
+    @property
+    def job(self) -> str:
+        """The job id this event belongs to."""
+        return self.fields.get("job", "")
+
+    def number(self, name: str, default: int = 0) -> int:
+        """A field as a whole number."""
+        try:
+            return int(self.fields.get(name, ""))
+        except ValueError:
+            return default
+
+
+def format_event(kind: str, who: Identity, **fields: Any) -> str:
+    """One event line without its newline; values may not contain white space."""
+    parts = [kind, f"job={who.job}", f"index={who.index}", f"rank={who.rank}"]
+    parts.append(f"attempt={who.attempt}")
+    parts += ["{}={}".format(k, re.sub(r"\s", "_", str(v))) for k, v in fields.items()]
+    return " ".join(parts)
+
+
+def append_event(run: str, line: str) -> None:
+    """Append one event line to this host's events of the run."""
+    append(os.path.join(run, EVENTS, host_token() + ".txt"), line.encode() + b"\n", sync=False)
+
+
+def decode_events(data: bytes) -> Tuple[List[Event], int]:
+    """All complete lines in `data` as events, and how many bytes they take."""
+    end = data.rfind(b"\n") + 1
+    return [e for e in map(_event, data[:end].decode("utf-8", "replace").splitlines()) if e], end
+
+
+def _event(line: str) -> Optional[Event]:
+    kind, _, rest = line.partition(" ")
+    if not kind.isidentifier():
+        return None
+    return Event(kind, dict(p.split("=", 1) for p in rest.split() if "=" in p))
+
+
+# ---- arguments ----------------------------------------------------------------------------------
+
+_ARGS_MAGIC = b"slurm-args-1\n"
+_U64 = struct.Struct(">Q")
+
+
+def encode_arguments(blobs: List[bytes]) -> bytes:
+    """All calls' pickled arguments as one indexed file: entry i is found without reading others."""
+    offset = len(_ARGS_MAGIC) + _U64.size * (len(blobs) + 2)
+    table = [_U64.pack(len(blobs)), _U64.pack(offset)]
+    for blob in blobs:
+        offset += len(blob)
+        table.append(_U64.pack(offset))
+    return b"".join([_ARGS_MAGIC] + table + blobs)
+
+
+def read_arguments(run: str, index: int) -> bytes:
+    """The pickled arguments of call `index`."""
+    path = os.path.join(run, ARGUMENTS)
+    with open_trusted(path) as f:
+        if f.read(len(_ARGS_MAGIC)) != _ARGS_MAGIC:
+            raise ValueError(f"{path} is not an argument file of this package")
+        (count,) = _U64.unpack(f.read(_U64.size))
+        if not 0 <= index < count:
+            raise ValueError(f"{path} has {count} entries; entry {index} was asked for")
+        f.seek(len(_ARGS_MAGIC) + _U64.size * (1 + index))
+        start, end = struct.unpack(">QQ", f.read(2 * _U64.size))
+        f.seek(start)
+        data = f.read(end - start)  # type: bytes
+    if len(data) != end - start:
+        raise ValueError(f"{path} is cut short: entry {index} is not whole")
+    return data
+
+
+def encode_function(header: Dict[str, Any], pickled: bytes) -> bytes:
+    """The function file: how to get the function in JSON, then its pickle where it has one."""
+    text = json.dumps(header).encode()
+    return _HEAD.pack(len(text)) + text + pickled
+
+
+def read_function(run: str) -> Tuple[Dict[str, Any], bytes]:
+    """The header and the pickle of the run's function."""
+    data = read_trusted(os.path.join(run, FUNCTION))
+    (size,) = _HEAD.unpack_from(data)
+    return json.loads(data[_HEAD.size : _HEAD.size + size].decode()), data[_HEAD.size + size :]
+
+
+# ---- reading a run as it grows ------------------------------------------------------------------
+
+
+def grown(folder: str, seen: Dict[str, int], suffix: str = "") -> Iterator[Tuple[str, bytes]]:
+    """For each file of a folder that is longer than `seen` says: its name and the new bytes.
+
+    The folder is listed and each file opened anew every time: on a network file system that is
+    what brings the newest state, while a cached stat may be old. Text only: see `new_records`.
+    """
+    return _grown(folder, seen, suffix, trusted=False)
+
+
+def new_records(run: str, seen: Dict[str, int]) -> Iterator[Tuple[str, bytes]]:
+    """The new bytes of each result segment of a run; what others could have written is refused."""
+    check_private(run, os.stat(run))
+    return _grown(os.path.join(run, RESULTS), seen, ".seg", trusted=True)
+
+
+def all_records(run: str) -> Iterator[Record]:
+    """Every whole record of a run."""
+    for _, data in new_records(run, {}):
+        for record in decode_records(data)[0]:
+            yield record
+
+
+def _grown(
+    folder: str, seen: Dict[str, int], suffix: str, trusted: bool
+) -> Iterator[Tuple[str, bytes]]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    for name in names:
+        if not name.endswith(suffix):
+            continue
+        path = os.path.join(folder, name)
+        try:
+            with open_trusted(path) if trusted else open(path, "rb") as f:
+                f.seek(seen.get(name, 0))
+                data = f.read()
+        except OSError:
+            continue
+        if data:
+            yield name, data
+
+
+# ---- trust --------------------------------------------------------------------------------------
+
+
+class Untrusted(Exception):
+    """A file or directory is not ours alone, so nothing in it may be unpickled."""
+
+
+def check_private(path: str, info: os.stat_result) -> None:
+    """Refuse what another user owns or may write."""
+    if info.st_uid != os.getuid():
+        raise Untrusted(f"{path} belongs to user {info.st_uid}, not to you ({os.getuid()})")
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(info.st_mode)
+        raise Untrusted(f"{path} is writable by others (mode {mode:04o}); expected 0700 or 0600")
+
+
+def open_trusted(path: str) -> Any:
+    """Open a file for reading after its directory and the open file itself have been verified."""
+    folder = os.path.dirname(path)
+    check_private(folder, os.stat(folder))
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        check_private(path, os.fstat(fd))
+    except Untrusted:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def read_trusted(path: str) -> bytes:
+    """The content of a file that only this user can have written."""
+    with open_trusted(path) as f:
+        data = f.read()  # type: bytes
+    return data
+
+
+# ---- writing ------------------------------------------------------------------------------------
+
+
+def append(path: str, data: bytes, sync: bool) -> None:
+    """Append by ONE write: the kernel keeps the writes of processes on one host apart."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        written = os.write(fd, data)
+        if written != len(data):
+            # What follows would not be one write; the torn record is passed over by readers.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if sync:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+    """Write a file so that it is either whole or not there, whatever is killed when."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+            if sync:
+                f.flush()
+                os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def make_private_folder(path: str) -> None:
+    """Make a folder (and those above it) that only this user can read."""
+    os.makedirs(path, mode=0o700, exist_ok=True)

@@ -1,0 +1,27 @@
+"""The entry of the runner: started by its path in a job, or as `python -m slurm.runner RUN`."""
+
+import sys
+
+
+def _main() -> int:
+    if not __package__:
+        # Started by path: the folder above `slurm` takes the place of this script's own folder, so
+        # that neither the user's directory nor an installed package can stand in for the SDK.
+        sys.path[0] = __file__.rsplit("/", 3)[0]
+    if sys.version_info < (3, 8):
+        sys.stderr.write(
+            "slurm-sdk: this Python is {}.{}; the runner needs 3.8 or newer\n".format(
+                *sys.version_info[:2]
+            )
+        )
+        return 78
+    # The SDK's own copy is compiled once per node Python, whatever the user's shell says of it.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, False
+    from slurm.runner.run import main
+
+    sys.dont_write_bytecode = writes
+    return main(sys.argv)
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

@@ -1,0 +1,239 @@
+"""Runs one call inside a job: loads function and arguments, calls, and records what came of it."""
+
+import os
+import pickle
+import sys
+import time
+from typing import Any, Dict, List, Tuple
+
+from slurm import rundir
+from slurm.runner import signals
+from slurm.runner.beat import Beat
+from slurm.runner.memory import OomCounter
+
+
+class Refused(Exception):
+    """The runner cannot run this payload; the text says why and what to do."""
+
+    def __init__(self, error: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.hint = hint
+
+
+def main(argv: List[str]) -> int:
+    """Run the call of this process; the exit code is the outcome's."""
+    if len(argv) != 2:
+        sys.stderr.write("usage: python -m slurm.runner RUN\n")
+        return 2
+    run = os.path.abspath(argv[1])
+    who = identity()
+    if who.attempt and has_value(run, who):
+        sys.stderr.write("slurm-sdk: an earlier attempt has the value; nothing to run\n")
+        return 0
+    note(run, rundir.format_event("start", who, pid=os.getpid(), time=int(time.time())))
+    oom = OomCounter()
+    with Beat(run):
+        kind, header, payload, code = outcome(run, who)
+    header["oom"] = oom.kills()
+    return record(run, who, kind, header, payload, code)
+
+
+def identity() -> rundir.Identity:
+    """Who this process is, from the variables that Slurm sets."""
+    env = os.environ
+    job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID") or "0"
+    return rundir.Identity(
+        job,
+        int(env.get("SLURM_ARRAY_TASK_ID") or 0),
+        int(env.get("SLURM_PROCID") or 0),
+        int(env.get("SLURM_RESTART_COUNT") or 0),
+    )
+
+
+def has_value(run: str, who: rundir.Identity) -> bool:
+    """Whether an earlier attempt of this very process has recorded a value: the first is final."""
+    return any(
+        (found.index, found.rank) == (who.index, who.rank)
+        and found.kind == rundir.VALUE
+        and not found.header.get("oom")
+        for found in rundir.all_records(run)
+    )
+
+
+def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes, int]:
+    """Call the function: the kind of record, its header and payload, and the exit code."""
+    try:
+        function, args, kwargs = load(run, who)
+        value = function(*args, **kwargs)
+        if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
+            import asyncio
+
+            value = asyncio.run(value)
+    except Refused as refused:
+        return rundir.ERROR, _refusal(refused), b"", 1
+    except SystemExit as stop:
+        return (
+            rundir.EXIT,
+            {"code": exit_code(stop), "text": _text(stop.code)},
+            b"",
+            exit_code(stop),
+        )
+    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+        return failure(error)
+    try:
+        return rundir.VALUE, {}, dumps(value), 0
+    except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
+        header = {
+            "error": "UnpicklableResult",
+            "message": f"the function returned a {_name(type(value))} that cannot be pickled: "
+            f"{type(error).__name__}: {error}",
+            "evidence": [_text(value)],
+            "hint": "return plain data, or write it to a file and return its path",
+        }
+        return rundir.ERROR, header, b"", 1
+
+
+def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]]:
+    """The function and the arguments of this call, after owner, mode and versions are verified."""
+    try:
+        rundir.check_private(run, os.stat(run))
+        header, pickled = rundir.read_function(run)
+        blob = rundir.read_arguments(run, who.index)
+    except (rundir.Untrusted, OSError, ValueError) as error:
+        raise Refused("UntrustedRun", str(error), "submit the run again") from error
+    extend_path(header.get("path", ()))
+    function = get_function(header, pickled)
+    from slurm.runner.arguments import load_arguments
+
+    args, kwargs = load_arguments(blob, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    args = list(args)
+    inject = header.get("context")
+    if inject:
+        from slurm.context import JobContext
+
+        context = JobContext.from_environment()
+        signals.install(context, graceful=True)
+        name, position = inject
+        if name not in kwargs:
+            if position is not None and len(args) > position:
+                args.insert(position, context)
+            else:
+                kwargs[name] = context
+    else:
+        signals.install(None, graceful=False)
+    return function, args, kwargs
+
+
+def extend_path(entries: Any) -> None:
+    """Add the client's own import path behind the SDK and before what Python found by itself."""
+    known = set(sys.path)
+    sys.path[1:1] = [entry for entry in entries if entry not in known]
+
+
+def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
+    """The function itself: imported where it travels by reference, else unpickled."""
+    if header["by"] == "reference":
+        import importlib
+
+        module, _, qualname = header["target"].partition(":")
+        found = importlib.import_module(module)  # type: Any
+        for part in qualname.split("."):
+            found = getattr(found, part)
+        return getattr(found, "unwrapped", found)
+    there, here = tuple(header["python"][:2]), tuple(sys.version_info[:2])
+    if there != here:
+        raise Refused(
+            "PythonMismatch",
+            "the function was pickled by value on Python {}.{}, and this job runs Python {}.{} "
+            "({}): its byte code cannot run here".format(*there, *here, sys.executable),
+            "set python= to a Python {}.{} of the cluster, or put the function into a module that "
+            "the node can import".format(*there),
+        )
+    return pickle.loads(pickled)
+
+
+def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+    """The record of an exception: its text always, the object itself where it can be pickled."""
+    import traceback
+
+    frame = error.__traceback__
+    # The runner's own frames say nothing to the user.
+    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
+        frame = frame.tb_next
+    text = "".join(traceback.format_exception(type(error), error, frame))
+    sys.stderr.write(text)
+    header = {
+        "type": _name(type(error)),
+        "message": _text(error, 2000),
+        "traceback": text[-64_000:],
+        "exception": isinstance(error, Exception),
+    }
+    try:
+        payload = dumps(error.with_traceback(None))
+    except Exception:  # noqa: BLE001 - pickling calls the user's own code; the text is enough
+        payload = b""
+    return rundir.ERROR, header, payload, 1
+
+
+def record(
+    run: str, who: rundir.Identity, kind: str, header: Dict[str, Any], payload: bytes, code: int
+) -> int:
+    """Write the outcome; what cannot be written is said in the log and by exit code 74."""
+    header.setdefault("python", "{}.{}.{}".format(*sys.version_info[:3]))
+    try:
+        rundir.append_record(run, who, kind, header, payload)
+        line = rundir.format_event("record", who, outcome=kind, time=int(time.time()))
+        rundir.append_event(run, line)
+    except OSError as error:
+        sys.stderr.write(f"slurm-sdk: the result could not be written: {error}\n")
+        return rundir.EXIT_NOT_WRITTEN
+    return code
+
+
+def note(run: str, line: str) -> None:
+    """Write an event that may be missing: a full disk must not keep the function from running."""
+    try:
+        rundir.append_event(run, line)
+    except OSError as error:
+        sys.stderr.write(f"slurm-sdk: an event could not be written: {error}\n")
+
+
+def dumps(value: Any) -> bytes:
+    """Pickle a value; classes that only exist in the client's script go by value."""
+    try:
+        return pickle.dumps(value, protocol=5)
+    except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
+        import cloudpickle
+
+        data = cloudpickle.dumps(value, protocol=5)  # type: bytes
+        return data
+
+
+def exit_code(stop: SystemExit) -> int:
+    """The exit code that Python itself would give for this SystemExit."""
+    if stop.code is None:
+        return 0
+    if isinstance(stop.code, int):
+        return stop.code & 0xFF
+    sys.stderr.write(f"{stop.code}\n")
+    return 1
+
+
+def _refusal(refused: Refused) -> Dict[str, Any]:
+    sys.stderr.write(f"slurm-sdk: {refused}\n")
+    return {"error": refused.error, "message": str(refused), "hint": refused.hint}
+
+
+def _name(cls: type) -> str:
+    return (
+        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+    )
+
+
+def _text(value: Any, limit: int = 500) -> str:
+    try:
+        text = str(value) if isinstance(value, BaseException) else repr(value)
+    except Exception as error:  # noqa: BLE001 - repr is the user's own code
+        text = f"<no text: {type(error).__name__}>"
+    return text if len(text) <= limit else text[:limit] + " ..."

@@ -1,0 +1,30 @@
+"""Turns the warning signal, and TERM where the function can see it, into `should_stop`."""
+
+import os
+import signal
+from typing import Any
+
+
+def install(context: Any, graceful: bool) -> None:
+    """Install the handlers.
+
+    The warning before the time limit must never kill a function that does not know it. TERM only
+    becomes a flag for functions that take a JobContext: others die of it at once, as they should.
+    """
+    name = os.environ.get("SLURM_SDK_WARNING", "USR2")
+    number = getattr(signal, "SIG" + name, signal.SIGUSR2)
+
+    def warned(signum: int, frame: Any) -> None:
+        if context is not None:
+            context.request_stop(number)
+
+    def terminated(signum: int, frame: Any) -> None:
+        context.request_stop(signum)
+
+    try:
+        signal.signal(number, warned)
+        if graceful:
+            signal.signal(signal.SIGTERM, terminated)
+    except ValueError:
+        # Not the main thread: the debug backend runs there, where no scheduler sends signals.
+        pass

@@ -1,0 +1,136 @@
+"""@task: a function that can run as a job."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+
+from slurm.errors import UsageError
+from slurm.model.options import merge, normalize
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from slurm.job import Job
+    from slurm.model.options import TaskOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Task(Generic[P, T]):
+    """A function with options. Calling it inside `with Cluster(...)` submits it as a job."""
+
+    def __init__(
+        self,
+        function: Callable[P, T],
+        options: dict[str, object] | None = None,
+        packaging: str | None = None,
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._options = options or {}
+        self._packaging = packaging
+
+    @property
+    def unwrapped(self) -> Callable[P, T]:
+        """The function itself."""
+        return self._function
+
+    @property
+    def options(self) -> dict[str, object]:
+        """This task's own options, checked; a cluster's defaults come in at submission."""
+        return dict(self._options)
+
+    @property
+    def packaging(self) -> str | None:
+        """How this task's code gets to the node; None leaves it to the cluster."""
+        return self._packaging
+
+    @property
+    def name(self) -> str:
+        """What jobs of this task are called."""
+        return str(self._options.get("job_name") or getattr(self, "__name__", "task"))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
+        """Submit a call to the active cluster."""
+        from slurm.cluster import active_cluster
+
+        return active_cluster(self.name).submit(self)(*args, **kwargs)
+
+    def local(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function here and now, as if it were not a task."""
+        return self._function(*args, **kwargs)
+
+    def with_options(
+        self, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    ) -> Task[P, T]:
+        """The same task with other options; this one stays as it is."""
+        given = normalize(options, where=f"{self.name}.with_options")
+        layers = {**self._options, **{k: None for k, v in given.items() if v is None}}
+        merged = merge(self._options, given)
+        # A None must go on to remove a default of the cluster, too.
+        merged.update({k: None for k, v in layers.items() if v is None and k not in merged})
+        return Task(self._function, merged, packaging or self._packaging)
+
+    def __repr__(self) -> str:
+        return f"<Task {getattr(self, '__module__', '?')}.{self.name}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from slurm.packaging.function import by_value_reason
+
+        if by_value_reason(self._function) is None:
+            place = (self._function.__module__, self._function.__qualname__)
+            return _task_by_name, (*place, self._options, self._packaging)
+        return Task, (self._function, self._options, self._packaging)
+
+
+def _task_by_name(
+    module: str, qualname: str, options: dict[str, object], packaging: str | None
+) -> Task[Any, Any]:
+    found: Any = importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    return Task(getattr(found, "unwrapped", found), options, packaging)
+
+
+@overload
+def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, T]: ...
+@overload
+def task(function: Callable[P, T], /) -> Task[P, T]: ...
+@overload
+def task(
+    function: Callable[P, T], /, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+) -> Task[P, T]: ...
+@overload
+def task(
+    *, packaging: str | None = None, **options: Unpack[TaskOptions]
+) -> Callable[[Callable[P, T]], Task[P, T]]: ...
+def task(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    packaging: str | None = None,
+    **options: Any,
+) -> Any:
+    """Make a task of a function: `@task`, `@task(time="2h", mem="8GiB")` or `task(f, gpus=1)`.
+
+    Options have Slurm's own names; a wrong name or value is refused here, not on the cluster.
+    """
+    if function is None:
+        return functools.partial(task, packaging=packaging, **options)
+    if isinstance(function, Task):
+        return function.with_options(packaging=packaging, **options)
+    if not callable(function):
+        raise UsageError(
+            f"task() takes a function, not {function!r}",
+            hint="write @task above a function, or task(function, time='2h')",
+        )
+    given = normalize(options, where=f"@task of {getattr(function, '__name__', function)}")
+    if packaging is not None:
+        from slurm.packaging import check_packaging
+
+        check_packaging(packaging)
+    return Task(function, given, packaging)

@@ -1,0 +1,320 @@
+"""One watcher per cluster: it learns how jobs end, from files first and from the scheduler last."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from slurm import rundir
+from slurm.api.backend import Backend
+from slurm.errors import SlurmError
+from slurm.outcome import Verdict, judge
+
+if TYPE_CHECKING:
+    from slurm.job import Job
+
+#: How often the events folder is read: quickly after a submission, then less and less.
+FASTEST, SLOWEST, UNATTENDED = 0.02, 1.0, 5.0
+#: Every open run is read anew this often, whatever the events folder says.
+SWEEP = 30.0
+#: The scheduler is asked some seconds after a submission, then this often.
+FIRST_POLL, POLL = 5.0, 30.0
+#: After an end that files do not explain the scheduler is asked at once, then ever more slowly.
+ASK_AFTER = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+#: Two polls are never closer than this, whatever happens.
+POLL_GAP = 0.4
+#: A running job whose node wrote no beat for this long is looked into.
+SILENT = 60.0
+
+
+log = logging.getLogger("slurm")
+
+
+class _Run:
+    """An open run: what was read of it, and the calls that are not settled."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, int] = {}
+        self.jobs: dict[tuple[str, int], Job[Any]] = {}
+        self.beats: dict[str, str] = {}
+        self.beat_at = time.monotonic()
+
+
+class Watcher:
+    """Watches all open jobs of one cluster with two threads, however many jobs there are.
+
+    One thread reads files, the other asks the scheduler, so that a controller that does not answer
+    never delays a result that lies on disk. `polls` counts the questions to the scheduler and
+    `looks` those to the file system: tests and `diagnose()` can tell what watching costs.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend = backend
+        self.polls = 0
+        self.looks = 0
+        self.trouble: str | None = None
+        self._trouble_since: float | None = None
+        self._lock = threading.RLock()  # guards what follows; never held during a round trip
+        self._reading = threading.RLock()  # one reader at a time: a record counts once
+        self._files = threading.Event()
+        self._scheduler = threading.Event()
+        self._runs: dict[str, _Run] = {}
+        self._events: dict[str, int] | None = None
+        self._started = False
+        self._waiting = 0
+        self._active_at = 0.0
+        self._sweep_at = 0.0
+        self._poll_at = float("inf")
+        self._last_poll = 0.0
+
+    # ---- what clients of the watcher call -------------------------------------------------------
+
+    def start(self) -> None:
+        """Remember where the events stand, before the first submission."""
+        with self._reading:
+            if self._events is None:
+                self._events, _ = self.backend.changes(None)
+
+    def add(self, job: Job[Any]) -> None:
+        """Watch a job until it is settled."""
+        self.start()
+        with self._lock:
+            run = self._runs.setdefault(job.run, _Run())
+            run.jobs[job.key.bare, job.index] = job
+            self._active_at = time.monotonic()
+            self._poll_at = min(self._poll_at, self._active_at + FIRST_POLL)
+            if not self._started:
+                self._started = True
+                for loop in (self._watch_files, self._watch_scheduler):
+                    threading.Thread(target=loop, name="slurm-watcher", daemon=True).start()
+        self._files.set()
+        self._scheduler.set()
+
+    @contextmanager
+    def attention(self) -> Iterator[None]:
+        """While somebody waits for a result, files are read more often."""
+        with self._lock:
+            self._waiting += 1
+        self._files.set()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def ask(self, job: Job[Any]) -> None:
+        """Ask the scheduler about this job soon, and again until it is settled."""
+        with self._lock:
+            job.asking = max(1, job.asking)
+            self._ask_soon(job)
+
+    def refresh(self, job: Job[Any]) -> None:
+        """Read a job's run now, in the caller's thread."""
+        self._read(job.run)
+
+    @property
+    def open_jobs(self) -> int:
+        """How many jobs are not settled."""
+        with self._lock:
+            return sum(len(run.jobs) for run in self._runs.values())
+
+    # ---- files ----------------------------------------------------------------------------------
+
+    def _watch_files(self) -> None:
+        while True:
+            self._files.wait(self._pause())
+            self._files.clear()
+            try:
+                self._look()
+            except Exception as error:  # noqa: BLE001 - the watcher must outlive any surprise
+                self.trouble = f"{type(error).__name__}: {error}"
+                time.sleep(SLOWEST)
+
+    def _pause(self) -> float | None:
+        with self._lock:
+            if not self._runs:
+                return None
+            quiet = time.monotonic() - self._active_at
+            if not self._waiting and quiet > 60:
+                return UNATTENDED
+            return min(max(quiet / 20, FASTEST), SLOWEST)
+
+    def _look(self) -> None:
+        with self._reading:
+            self._events, named = self.backend.changes(self._events)
+        self.looks += 1
+        now = time.monotonic()
+        with self._lock:
+            due = {run for run in named if run in self._runs}
+            due |= {name for name, run in self._runs.items() if not run.seen or self._unclear(run)}
+            if now >= self._sweep_at:
+                self._sweep_at = now + SWEEP
+                due |= set(self._runs)
+        for name in due:
+            self._read(name)
+
+    def _unclear(self, run: _Run) -> bool:
+        """Whether a job of this run is over for the scheduler, while its record is awaited."""
+        return any(job.over_since or job.unknown_since for job in run.jobs.values())
+
+    def _read(self, name: str) -> None:
+        with self._reading:
+            run = self._runs.get(name)
+            if run is None:
+                return
+            answer = self.backend.read_run(name, run.seen)
+            with self._lock:
+                # An empty answer is an answer too: the run has been looked at.
+                run.seen = answer["seen"] or {"": 0}
+                self._take_in(run, answer)
+                for job in list(run.jobs.values()):
+                    self._judge(job)
+
+    def _take_in(self, run: _Run, answer: dict[str, Any]) -> None:
+        for data in answer["events"]:
+            for event in rundir.decode_events(data)[0]:
+                job = run.jobs.get((event.job, event.number("index")))
+                if job is not None:
+                    job.evidence.add(event)
+                    self._active_at = time.monotonic()
+        for data in answer["segments"]:
+            for record in rundir.decode_records(data)[0]:
+                job = run.jobs.get((record.job, record.index))
+                if job is not None:
+                    job.evidence.records.append(record)
+        if answer["untrusted"]:
+            for job in run.jobs.values():
+                job.untrusted = answer["untrusted"]
+        beats = dict(answer["beats"])
+        if beats != run.beats:
+            run.beats, run.beat_at = beats, time.monotonic()
+
+    # ---- the scheduler --------------------------------------------------------------------------
+
+    def _watch_scheduler(self) -> None:
+        while True:
+            with self._lock:
+                wait = self._poll_at - time.monotonic()
+            if wait > 0:
+                self._scheduler.wait(None if wait == float("inf") else wait)
+                self._scheduler.clear()
+                continue
+            try:
+                self._poll()
+            except Exception as error:  # noqa: BLE001 - the watcher must outlive any surprise
+                self._note_trouble(error)
+
+    def _poll(self) -> None:
+        with self._lock:
+            self._last_poll = now = time.monotonic()
+            jobs = [job for run in self._runs.values() for job in run.jobs.values()]
+            self._poll_at = now + POLL if jobs else float("inf")
+        if not jobs:
+            return
+        self.polls += 1
+        answer = self.backend.status([job.key for job in jobs])
+        with self._lock:
+            self.trouble = self._trouble_since = None
+            for job in jobs:
+                job.learn(answer.get(job.key.bare), time.monotonic())
+                self._judge(job)
+            self._notice_silence(time.monotonic())
+        self._files.set()
+
+    def _note_trouble(self, error: Exception) -> None:
+        with self._lock:
+            now = time.monotonic()
+            self.trouble = str(error) if isinstance(error, SlurmError) else repr(error)
+            self._trouble_since = self._trouble_since or now
+            self._poll_at = now + FIRST_POLL
+            for job in [job for run in self._runs.values() for job in run.jobs.values()]:
+                self._judge(job)
+
+    def _notice_silence(self, now: float) -> None:
+        for run in self._runs.values():
+            for job in run.jobs.values():
+                state = job.evidence.state
+                if state is None or state.phase != "active":
+                    run.beat_at = now
+                silent = now - run.beat_at
+                if silent <= SILENT:
+                    job.silent_since = None
+                elif job.silent_since is None:
+                    job.silent_since = time.time() - silent
+                    log.warning(
+                        "job %s (%s) is %s for the scheduler, but its node has written nothing "
+                        "for %.0f s",
+                        job.id,
+                        job.name,
+                        state and state.value,
+                        silent,
+                    )
+
+    def _ask_soon(self, job: Job[Any]) -> None:
+        wait = ASK_AFTER[min(job.asking - 1, len(ASK_AFTER) - 1)]
+        at = max(time.monotonic() + wait, self._last_poll + POLL_GAP)
+        if at < self._poll_at:
+            self._poll_at = at
+            self._scheduler.set()
+
+    # ---- judgement ------------------------------------------------------------------------------
+
+    def _judge(self, job: Job[Any]) -> None:
+        now = time.monotonic()
+        seen = job.evidence
+        seen.over_for = None if job.over_since is None else now - job.over_since
+        seen.unknown_for = None if job.unknown_since is None else now - job.unknown_since
+        seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
+        verdict = judge(seen)
+        if job.untrusted and not verdict.settled and job.over_since:
+            verdict = Verdict.UNTRUSTED
+        if verdict.settled:
+            self._drop(job)
+            job.settle(verdict)
+        elif verdict is Verdict.ASK or job.asking:
+            # Each answer that does not settle it makes the next question later.
+            if job.asking == 0 or self._last_poll > job.asked_at:
+                job.asking += 1
+                job.asked_at = now
+                self._ask_soon(job)
+
+    def _drop(self, job: Job[Any]) -> None:
+        run = self._runs.get(job.run)
+        if run is not None:
+            run.jobs.pop((job.key.bare, job.index), None)
+            if not run.jobs:
+                del self._runs[job.run]
+        if not self._runs:
+            self._poll_at = float("inf")
+
+
+# ---- one per target -----------------------------------------------------------------------------
+
+_watchers: weakref.WeakValueDictionary[str, Watcher] = weakref.WeakValueDictionary()
+_watchers_lock = threading.Lock()
+
+
+def watcher_for(backend: Backend) -> Watcher:
+    """The watcher of this backend's target; clusters with the same target share it."""
+    with _watchers_lock:
+        found = _watchers.get(backend.target)
+        if found is None:
+            found = _watchers[backend.target] = Watcher(backend)
+        return found
+
+
+def _forget_after_fork() -> None:
+    """A child has no watcher thread; it makes its own when it needs one."""
+    global _watchers, _watchers_lock
+    _watchers = weakref.WeakValueDictionary()
+    _watchers_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
