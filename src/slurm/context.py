@@ -162,6 +162,7 @@ class JobContext:
 
     def _ask_time_left(self) -> float | None:
         # Slurm before 23.02 does not tell the job its end; one question, then it is known.
+        from slurm.errors import OptionError
         from slurm.model.units import parse_duration
 
         try:
@@ -173,7 +174,7 @@ class JobContext:
                 check=True,
             ).stdout.strip()
             left = parse_duration(answer)
-        except (OSError, subprocess.SubprocessError, ValueError):
+        except (OSError, subprocess.SubprocessError, OptionError):
             return None
         if left is None:
             return None

@@ -176,7 +176,7 @@ class JobError(SlurmError):
 
 
 class JobFailed(JobError):
-    """The job's process ended with a non-zero exit code or by a signal, and recorded no exception."""
+    """The job's process ended badly and recorded no exception."""
 
     code = "SLURM-E301"
 

@@ -107,9 +107,10 @@ def _by_state(state: JobState, seen: Evidence, job: Subject) -> errors.SlurmErro
     if state is JobState.FAILED:
         text, hint = _how_it_failed(seen, hint)
     where = f" on {_node(seen)}" if _node(seen) else ""
-    by = _canceller(seen) if state is JobState.CANCELLED else ""
+    if state is JobState.CANCELLED and not seen.begins:
+        text += " before it started"
     return kind(
-        f"{_label(job)} {text}{by}{where}{_asked(state, job)}",
+        f"{_label(job)} {text}{where}{_asked(state, job)}",
         hint=hint.format(**_doubled(job)) or None,
         evidence=job.last_lines,
         **{**_facts(seen, job), "state": state.value},
@@ -153,11 +154,6 @@ def _how_it_failed(seen: Evidence, hint: str) -> tuple[str, str]:
         extra = " (somebody, or the kernel for want of memory)" if number == 9 else ""
         return f"was killed by {name}{extra} and left no result", hint
     return f"ended with exit code {code} and left no result", hint
-
-
-def _canceller(seen: Evidence) -> str:
-    begun = "" if seen.begins else " before it started"
-    return begun
 
 
 def _asked(state: JobState, job: Subject) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import pickle
 import queue
@@ -175,10 +176,9 @@ class Job(Future[T], Generic[T]):
                 over.set_result(None)
 
         def done(_: object) -> None:
-            try:
+            # A closed loop has nobody left who waits.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell)
-            except RuntimeError:
-                pass  # the loop is closed: nobody waits there any more
 
         self.watch()
         with self.cluster.watcher.attention():
@@ -239,7 +239,7 @@ class Job(Future[T], Generic[T]):
             if isinstance(error, errors.JobCancelled):
                 with self._condition:
                     self._state = "CANCELLED_AND_NOTIFIED"
-                    for waiter in self._waiters:  # type: ignore[attr-defined]
+                    for waiter in self._waiters:
                         waiter.add_cancelled(self)
                     self._condition.notify_all()
                 self._invoke_callbacks()
@@ -477,8 +477,6 @@ class Job(Future[T], Generic[T]):
     def log_name(self, stream: str) -> str:
         """The path of a log (`out` or `err`), relative to the run or absolute where you set it."""
         given = self.options.get("output" if stream == "out" else "error")
-        if given is None and stream == "err":
-            given = None
         pattern = str(given) if given else f"{rundir.LOGS}/%j.{stream}"
         bare = self.key.bare
         marks = {"%j": bare, "%A": bare, "%a": str(self.index), "%x": self.name, "%%": "%"}

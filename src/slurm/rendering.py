@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
+from signal import Signals
 
 from slurm import rundir
 from slurm.errors import OptionError
@@ -108,13 +109,23 @@ def _directives(job: Submission) -> list[str]:
     flags["open-mode"] = "append"
     if "requeue" not in flags and "no-requeue" not in flags:
         flags["no-requeue"] = None
-    flags.setdefault("signal", f"B:{WARNING_SIGNAL}@{warning_seconds(job.options)}")
+    # Only the batch shell is told (B:): our script passes it on to the function.
+    signal = flags.get("signal") or f"{WARNING_SIGNAL}@{warning_seconds(job.options)}"
+    flags["signal"] = "B:" + signal.removeprefix("B:").removeprefix("R:")
     dependency = ",".join(filter(None, [flags.pop("dependency", None), job.dependency]))
     if dependency:
         flags["dependency"] = dependency
         flags["kill-on-invalid-dep"] = "yes"
     flags.pop("job-name", None)
     return lines + [directive(flag, value) for flag, value in flags.items()]
+
+
+def warning_signal(options: Mapping[str, object]) -> str:
+    """The name of the signal that comes before the time limit, without SIG."""
+    given = str(options.get("signal") or WARNING_SIGNAL).rpartition(":")[2].partition("@")[0]
+    if given.isdigit():
+        return Signals(int(given)).name.removeprefix("SIG")
+    return given.upper().removeprefix("SIG")
 
 
 def warning_seconds(options: Mapping[str, object]) -> int:
@@ -130,6 +141,7 @@ def _identity(job: Submission) -> list[str]:
         "SLURM_SDK_NAME": job.relative,
         "SLURM_SDK_PART": str(job.part),
         "SLURM_SDK_ROOT": job.sdk,
+        "SLURM_SDK_WARNING": warning_signal(job.options),
     }
     return [f"export {name}={shell_quote(value)}" for name, value in values.items()]
 
@@ -168,10 +180,11 @@ sdk_exit() {
   exit "$status"
 }
 sdk_caught() {
-  [ "$1" = USR2 ] || sdk_signal=$1
   sdk_interrupted=1
   [ -n "$sdk_child" ] && kill -s "$1" "$sdk_child" 2>/dev/null
-  [ -n "$sdk_child" ] || [ "$1" = USR2 ] || [ "$1" = USR1 ] || exit 143
+  [ "$1" = "$SLURM_SDK_WARNING" ] && return
+  sdk_signal=$1
+  [ -n "$sdk_child" ] || exit 143
 }
 sdk_arm() {
   local name
@@ -278,13 +291,13 @@ def _start(job: Submission) -> list[str]:
     if job.ranks:
         lines += _rendezvous()
         words = ["srun", "--kill-on-bad-exit=1", *_cpus_flag(job), *words]
-    # USR2 is ignored until the runner has its handler: unhandled it would kill Python. The child
+    # The warning is ignored until the runner has its handler: it would kill Python. The child
     # is in the background because a trap does not run while bash waits for a foreground child.
     lines += [
         "set +eu",
         "sdk_arm",
         "sdk_phase=run",
-        f"( trap '' {WARNING_SIGNAL}; exec {' '.join(words)} ) &",
+        f"( trap '' {warning_signal(job.options)}; exec {' '.join(words)} ) &",
         "sdk_child=$!",
         "sdk_wait",
         "sdk_child=''",

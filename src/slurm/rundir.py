@@ -4,6 +4,7 @@ The state of record of every run lies in its directory, next to the job. This mo
 one that knows what lies where. It runs on the node, so it keeps to Python 3.6 and to few imports.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -104,7 +105,7 @@ class Record(NamedTuple):
     """One outcome that a process of a job wrote: a value, an exception, or an early exit."""
 
     job: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     rank: int
     attempt: int
     kind: str
@@ -116,7 +117,7 @@ class Identity(NamedTuple):
     """Which process of which job this is; every record and event carries it."""
 
     job: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
     rank: int
     attempt: int
 
@@ -269,7 +270,7 @@ def encode_arguments(blobs: List[bytes]) -> bytes:
     for blob in blobs:
         offset += len(blob)
         table.append(_U64.pack(offset))
-    return b"".join([_ARGS_MAGIC] + table + blobs)
+    return b"".join([_ARGS_MAGIC, *table, *blobs])
 
 
 def read_arguments(run: str, index: int) -> bytes:
@@ -381,8 +382,7 @@ def open_trusted(path: str) -> Any:
 def read_trusted(path: str) -> bytes:
     """The content of a file that only this user can have written."""
     with open_trusted(path) as f:
-        data = f.read()  # type: bytes
-    return data
+        return f.read()  # type: ignore[no-any-return]
 
 
 # ---- writing ------------------------------------------------------------------------------------
@@ -414,10 +414,8 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = Tru
                 os.fsync(f.fileno())
         os.replace(temporary, path)
     except BaseException:
-        try:
+        with contextlib.suppress(OSError):
             os.unlink(temporary)
-        except OSError:
-            pass
         raise
 
 

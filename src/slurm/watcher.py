@@ -277,12 +277,13 @@ class Watcher:
         if verdict.settled:
             self._drop(job)
             job.settle(verdict)
-        elif verdict is Verdict.ASK or job.asking:
+            return
+        fresh = job.asking == 0 or self._last_poll > job.asked_at
+        if fresh and (verdict is Verdict.ASK or job.asking):
             # Each answer that does not settle it makes the next question later.
-            if job.asking == 0 or self._last_poll > job.asked_at:
-                job.asking += 1
-                job.asked_at = now
-                self._ask_soon(job)
+            job.asking += 1
+            job.asked_at = now
+            self._ask_soon(job)
 
     def _drop(self, job: Job[Any]) -> None:
         run = self._runs.get(job.run)

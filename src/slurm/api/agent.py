@@ -117,8 +117,7 @@ class Agent:
     def _submit(self, path: str, env: Dict[str, str], cwd: str, options_set: Sequence[str]) -> str:
         full = dict(commands.submission_env(os.environ, options_set), **env)
         cwd = cwd if os.path.isdir(cwd) else path
-        job = self.scheduler.submit(os.path.join(path, rundir.SCRIPT), full, cwd)  # type: str
-        return job
+        return str(self.scheduler.submit(os.path.join(path, rundir.SCRIPT), full, cwd))
 
     def _remember(self, path: str, part: int, job: str) -> None:
         rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
@@ -261,8 +260,7 @@ class Agent:
                     f.seek(max(0, f.tell() + offset))
                 else:
                     f.seek(offset)
-                data = f.read(min(limit, READ_LIMIT))  # type: bytes
-                return data
+                return f.read(min(limit, READ_LIMIT))
         except FileNotFoundError:
             return b""
         except OSError as error:

@@ -99,7 +99,7 @@ class Backend(ABC):
         return {row.job_id: row for row in rows}
 
     def request(self, verb: str, jobs: Sequence[JobKey], *args: Any) -> list[str]:
-        """Cancel, signal, requeue, hold or release jobs that are ours; returns whose turn it was."""
+        """Cancel, signal, requeue, hold or release jobs that are ours; returns their ids."""
         ids: list[str] = self._call("request", verb, [(job.bare, job.run) for job in jobs], *args)
         return ids
 
@@ -179,7 +179,7 @@ def connect(backend_type: str, base: str) -> LocalBackend:
 
 
 def _without_slurm() -> bool:
-    """True for a machine that is no part of a Slurm cluster; a half one is refused, never guessed."""
+    """True for a machine that is no part of a Slurm cluster; a half one is refused."""
     if shutil.which("sbatch"):
         return False
     signs = [f"${name}" for name in ("SLURM_CONF", "SLURM_JOB_ID") if os.environ.get(name)]

@@ -15,6 +15,12 @@ SUBMIT_TIMEOUT = 120
 QUERY_TIMEOUT = 60
 
 
+_NO_CONF = (
+    "set SLURM_CONF to your cluster's slurm.conf, or run without Slurm: "
+    'Cluster(backend_type="embedded")'
+)
+
+
 class ExecResult(NamedTuple):
     """What a command answered."""
 
@@ -37,6 +43,8 @@ class SlurmScheduler:
         if done.code == 0:
             return commands.parse_sbatch(done.stdout)
         words = [line for line in done.stderr.splitlines() if line.strip()]
+        if "configuration source" in done.stderr:
+            raise AgentError("missing", "Slurm is installed here, but not set up", words, _NO_CONF)
         if answers.is_unreachable(done.stderr):
             raise AgentError("unreachable", "the controller did not take the job", words)
         reason, hint = answers.explain_sbatch_error(done.stderr)
@@ -117,7 +125,7 @@ class SlurmScheduler:
         if env is None:
             env = commands.command_env(os.environ)
         try:
-            done = subprocess.run(
+            done = subprocess.run(  # noqa: UP022 - capture_output is newer than Python 3.6
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

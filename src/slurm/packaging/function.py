@@ -92,7 +92,9 @@ def _unpicklable_global(function: Callable[..., Any]) -> str | None:
     code = getattr(function, "__code__", None)
     space = getattr(function, "__globals__", {})
     cells = getattr(function, "__closure__", None) or ()
-    names = dict(zip(code.co_freevars, (c.cell_contents for c in cells))) if code else {}
+    names: dict[str, Any] = {}
+    if code is not None:
+        names.update(zip(code.co_freevars, (c.cell_contents for c in cells), strict=False))
     names.update({n: space[n] for n in (code.co_names if code else ()) if n in space})
     for name, value in names.items():
         try:

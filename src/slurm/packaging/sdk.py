@@ -1,4 +1,4 @@
-"""The SDK travels with the run: a content-addressed copy of `slurm` and cloudpickle, nothing else."""
+"""The SDK travels with the run: a content-addressed copy of `slurm` and of cloudpickle."""
 
 from __future__ import annotations
 

@@ -206,8 +206,7 @@ def dumps(value: Any) -> bytes:
     except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
         import cloudpickle
 
-        data = cloudpickle.dumps(value, protocol=5)  # type: bytes
-        return data
+        return cloudpickle.dumps(value, protocol=5)  # type: ignore[no-any-return]
 
 
 def exit_code(stop: SystemExit) -> int:

@@ -1,0 +1,138 @@
+"""Slurmfile.toml: named profiles, each the arguments of one Cluster; unknown keys are refused."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slurm.errors import ConfigError, OptionError, nearest
+from slurm.model.options import normalize
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE_NAME = "Slurmfile.toml"
+DEFAULT_PROFILE = "default"
+
+#: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
+KEYS = ("backend_type", "job_base_dir", "packaging", "options")
+
+#: slurm-sdk's tables, and where their keys go.
+_OLD_TABLES = ("cluster", "packaging", "submit")
+
+
+def find_slurmfile(start: Path | None = None) -> Path:
+    """`$SLURMFILE`, or the Slurmfile.toml in this directory or the nearest one above."""
+    named = os.environ.get("SLURMFILE")
+    if named:
+        return Path(named)
+    here = (start or Path.cwd()).resolve()
+    for folder in (here, *here.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    raise ConfigError(
+        f"there is no {FILE_NAME} in {here} or above",
+        hint=f"write one, or set SLURMFILE, or use Cluster(...) directly:\n{EXAMPLE}",
+    )
+
+
+EXAMPLE = """[default]
+backend_type = "local"
+[default.options]
+partition = "main"
+time = "1h\""""
+
+
+def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
+    """The arguments of `Cluster` that a profile stands for; `default` lies under every other."""
+    profiles = _read(path)
+    name = profile or os.environ.get("SLURM_ENV") or DEFAULT_PROFILE
+    if name not in profiles:
+        close = nearest(name, profiles)
+        raise ConfigError(
+            f"{path} has no profile {name!r}; it has {', '.join(sorted(profiles)) or 'none'}",
+            hint=f"did you mean {close!r}?" if close else f"add a table [{name}]",
+        )
+    layers = [profiles[DEFAULT_PROFILE]] if DEFAULT_PROFILE in profiles else []
+    if name != DEFAULT_PROFILE:
+        layers.append(profiles[name])
+    merged: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for layer in layers:
+        options.update(layer.get("options", {}))
+        merged.update({k: v for k, v in layer.items() if k != "options"})
+    return {**merged, **options}
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        data = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    tables = data.get("environments", data)
+    return {name: _profile(path, name, table) for name, table in tables.items()}
+
+
+def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
+    where = f"{path}, [{name}]"
+    if not isinstance(table, Mapping):
+        raise ConfigError(
+            f"{where}: {name} = {table!r} stands outside of a profile",
+            hint=f"put it into a table, such as [{DEFAULT_PROFILE}]",
+        )
+    found = _from_old(table, where) if _is_old(table) else dict(table)
+    for key in found:
+        if key not in KEYS:
+            _refuse_key(where, key)
+    options = found.get("options", {})
+    if not isinstance(options, Mapping):
+        raise ConfigError(f"{where}: options must be a table, not {options!r}")
+    try:
+        normalize(options, where=f"{where}.options")
+    except OptionError as error:
+        raise ConfigError(error.message, hint=error.hint) from None
+    return found
+
+
+def _refuse_key(where: str, key: str) -> None:
+    close = nearest(key, KEYS)
+    hint = f"did you mean {close}?" if close else f"a profile has {', '.join(KEYS)}"
+    try:
+        normalize({key: None}, where=where)
+        hint = f"options of tasks go into [{where.rpartition('[')[2].rstrip(']')}.options]"
+    except OptionError:
+        pass  # not an option either, so the first hint stands
+    raise ConfigError(f"{where}: unknown key {key!r}", hint=hint)
+
+
+def _is_old(table: Mapping[str, Any]) -> bool:
+    """slurm-sdk's form: [env.cluster], [env.packaging], [env.submit]."""
+    return any(isinstance(table.get(name), Mapping) for name in _OLD_TABLES)
+
+
+def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    cluster = dict(table.get("cluster", {}))
+    if "backend" in cluster:
+        cluster["backend_type"] = cluster.pop("backend")
+    nested = cluster.pop("backend_config", {})
+    found.update({**nested, **cluster})
+    packaging = table.get("packaging", {})
+    if packaging:
+        found["packaging"] = packaging.get("type", "auto")
+        for key in packaging:
+            if key != "type":
+                _refuse_key(f"{where}.packaging", key)
+    if table.get("submit"):
+        found["options"] = dict(table["submit"])
+    for key in table:
+        if key not in (*_OLD_TABLES, *KEYS):
+            _refuse_key(where, key)
+    return found
