@@ -1,0 +1,100 @@
+"""What all tiers need: a clean environment, and a real Slurm for whoever asks for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from slurm.stack import RunningCluster
+
+_FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
+_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster"}
+
+# Waits for the end of the test session, whatever way it ends (SIGKILL too), then cleans up.
+_GUARD = """
+import shutil, sys
+sys.stdin.read()
+from slurm.errors import StackError
+from slurm.stack import down
+try:
+    down(sys.argv[1])
+except StackError:
+    pass
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No variable of the developer's own Slurm, or of another test's, changes what a test sees."""
+    on_slurm = not _CLUSTER_FIXTURES.isdisjoint(request.fixturenames)
+    for key in list(os.environ):
+        if key.startswith(_FROM_OUTSIDE) and not (on_slurm and key == "SLURM_CONF"):
+            monkeypatch.delenv(key)
+
+
+@contextmanager
+def _cluster(**options: object) -> Iterator[RunningCluster]:
+    """A cluster in a short temporary directory: the path of a unix socket holds 107 bytes."""
+    from slurm.stack import up
+
+    directory = Path(tempfile.mkdtemp(prefix="slurm-test-", dir="/tmp"))
+    guard = subprocess.Popen(
+        [sys.executable, "-c", _GUARD, str(directory)],
+        stdin=subprocess.PIPE,
+        env={k: v for k, v in os.environ.items() if not k.startswith(_FROM_OUTSIDE)},
+        start_new_session=True,
+    )
+    try:
+        cluster = up(directory, **options)  # type: ignore[arg-type]
+        try:
+            yield cluster
+        finally:
+            cluster.down()
+    finally:
+        guard.kill()
+        guard.communicate()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> Iterator[RunningCluster]:
+    """The session's real Slurm: four nodes with accounting; SLURM_CONF leads to it.
+
+    Tests share it: leave nodes and daemons as they were. To break something, take a fresh one.
+    """
+    with _cluster(nodes=4) as cluster, pytest.MonkeyPatch.context() as patch:
+        for key, value in cluster.env.items():
+            patch.setenv(key, value)
+        yield cluster
+
+
+@pytest.fixture
+def fresh_slurm_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Callable[..., RunningCluster]]:
+    """Makes clusters for one test alone, to be broken; takes the options of `slurm.stack.up`.
+
+    SLURM_CONF leads to the cluster that was made last.
+    """
+    from contextlib import ExitStack
+
+    with ExitStack() as running:
+
+        def make(**options: object) -> RunningCluster:
+            cluster = running.enter_context(_cluster(**options))
+            for key, value in cluster.env.items():
+                monkeypatch.setenv(key, value)
+            return cluster
+
+        yield make
