@@ -305,8 +305,9 @@ def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
     requeue one job has a record for each attempt.
     """
     bare, where = _ids_and_cluster(ids)
-    # "uts" is Slurm's own mark for epoch seconds: no time zone can come between.
-    since = "uts{}".format(max(0, int(since_epoch)))
+    # "uts" is Slurm's own mark for epoch seconds: no time zone can come between. It refuses
+    # fewer than a million.
+    since = "uts{}".format(max(1000000, int(since_epoch)))
     plain = ["sacct", "-X", "-n", "-P", "-D", "--starttime", since, *where]
     return [*plain, "--delimiter", _UNIT, "-o", _SACCT_FIELDS, "-j", ",".join(bare)]
 
