@@ -1,0 +1,114 @@
+# What a developer types. `make demo` and `make test` need only python3 >= 3.10 with venv, and make.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+# The tiers share two cores and, on real Slurm, one cluster: never several at a time.
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The first Python that is new enough; `make PYTHON=python3.12 ...` chooses another.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python3.14; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+# Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
+BUDGET_UNIT ?= 240
+BUDGET_EMBEDDED ?= 300
+BUDGET_SLURM ?= 720
+BUDGET_DOCS ?= 300
+SOAK_MINUTES ?= 30
+# More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
+PYTEST_ARGS ?=
+PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+NOT_LONG := -m "not campaign and not soak"
+
+.PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
+  test-embedded test-slurm test-docs faults soak bench docs lock wheel clean
+
+help:  ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: $(VENV)/.installed  ## install into .venv and run a few jobs on the embedded scheduler
+	@$(BIN)/python examples/demo.py
+
+install: $(VENV)/.installed  ## install the package from this directory into .venv
+
+dev: $(VENV)/.dev  ## the same, with the pinned tools for tests
+
+$(BIN)/python:
+	@if [ -z "$(PYTHON)" ]; then \
+	  echo "Python 3.10 or newer is needed; found $$(python3 --version 2>&1 || true)" >&2; \
+	  echo "  fix: install it, or name it: make PYTHON=/path/to/python3 ..." >&2; exit 1; fi
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo "$(PYTHON) cannot make a virtual environment" >&2; \
+	  echo "  fix: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+
+# pip of a new environment may be too old for dependency groups, hence the upgrade.
+$(VENV)/.installed: $(BIN)/python pyproject.toml requirements/dev.txt
+	@echo "installing into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet -c requirements/dev.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.installed
+	@echo "installing the tools for tests into $(VENV)"
+	@$(BIN)/python -m pip install --quiet -c requirements/dev.txt --group dev
+	@touch $@
+
+packages:  ## Slurm, munge, MariaDB and sshd for the tests (installs on Debian and Ubuntu as root)
+	@hack/setup-packages
+
+lint: dev  ## ruff check, ruff format --check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+typecheck: dev  ## mypy, strict
+	$(BIN)/mypy
+
+test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
+	@$(MAKE) --no-print-directory --keep-going lint typecheck \
+	  test-unit test-embedded test-docs test-slurm
+
+test-full: test faults bench  ## test, then the long fault campaign and the benchmarks
+
+test-unit: dev  ## pure parts, no scheduler
+	$(PYTEST) tests/unit --session-timeout=$(BUDGET_UNIT)
+
+test-embedded: dev  ## jobs on the embedded scheduler
+	$(PYTEST) tests/embedded --session-timeout=$(BUDGET_EMBEDDED)
+
+test-docs: dev  ## every code block of README and docs, every example
+	$(PYTEST) tests/docs --session-timeout=$(BUDGET_DOCS)
+
+test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
+	$(PYTEST) tests/slurm tests/faults $(NOT_LONG) --session-timeout=$(BUDGET_SLURM)
+
+faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
+	$(PYTEST) tests/faults -m campaign --timeout=3600
+
+soak: dev packages  ## the tiers with jobs again and again for SOAK_MINUTES
+	@end=$$((SECONDS + 60 * $(SOAK_MINUTES))); round=0; \
+	while [ $$SECONDS -lt $$end ]; do \
+	  round=$$((round + 1)); echo "soak: round $$round"; \
+	  $(MAKE) --no-print-directory test-embedded test-slurm; \
+	done
+
+bench: dev packages  ## the numbers, each beside its peer
+	$(BIN)/python benchmarks/run.py
+
+docs: dev  ## write the generated tables of docs/ anew
+	$(BIN)/python docs/tables.py --write
+
+format: dev  ## format the code
+	$(BIN)/ruff format .
+
+lock: dev  ## renew requirements/dev.txt from what is installed
+	@{ grep '^#' requirements/dev.txt; $(BIN)/python -m pip freeze --exclude-editable; } \
+	  > requirements/dev.txt.new && mv requirements/dev.txt.new requirements/dev.txt
+
+wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+clean:  ## remove .venv and what tools left behind
+	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
