@@ -19,7 +19,7 @@ from slurm.api.slurm_commands import JobStatus
 PROTOCOL = 1
 _ANSWER_WITHIN_S = 60.0
 _START_WITHIN_S = 20.0
-_TRIES = 4
+_TRIES = 40
 # What a fresh interpreter and the scheduler need; the rest of this process's environment may hold
 # secrets that a long-lived process has no use for.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
@@ -121,15 +121,28 @@ class EmbeddedScheduler:
         found: dict[str, Any] = self._ask("limits")
         return found
 
+    def stop(self) -> None:
+        """Let the scheduler's process end, if there is one. Running jobs go on.
+
+        The next call starts it again, and it takes over what runs and what waits.
+        """
+        try:
+            _exchange(find_place(self._environ), _encode("stop"))
+        except (FileNotFoundError, ConnectionError):
+            return
+
     def _ask(self, verb: str, **fields: Any) -> Any:
         """One request, one answer; a scheduler that is not there, or just leaving, is started."""
-        request = json.dumps({"v": PROTOCOL, "verb": verb, **fields}).encode() + b"\n"
+        request = _encode(verb, **fields)
         place = find_place(self._environ)
         for _ in range(_TRIES):
             try:
                 answer = _exchange(place, request)
             except (FileNotFoundError, ConnectionError):
                 answer = b""
+            except BlockingIOError:  # more clients at once than its socket queues
+                time.sleep(0.05)
+                continue
             if not answer.endswith(b"\n"):
                 # Nobody there, or gone in the middle: a submission carries a key, so that the
                 # scheduler takes it once however often it is sent.
@@ -150,6 +163,10 @@ class EmbeddedScheduler:
             hint=f"see {place.log}",
             evidence=_tail(place.log),
         )
+
+
+def _encode(verb: str, **fields: Any) -> bytes:
+    return json.dumps({"v": PROTOCOL, "verb": verb, **fields}).encode() + b"\n"
 
 
 def _value(reply: dict[str, Any]) -> Any:

@@ -80,11 +80,11 @@ class Daemon:
         scheduler.fire(now)
         scheduler.settle(now)
         # What a client is told, and what runs, is on disk first.
-        scheduler.queue.commit()
+        scheduler.queue.try_commit()
         self._send_answers()
         more = scheduler.start_ready(now)
         scheduler.settle(now)
-        scheduler.queue.commit()
+        scheduler.queue.try_commit()
         if now - self._pruned > _PRUNE_EVERY_S:
             self._pruned = now
             scheduler.queue.prune(now)
@@ -181,6 +181,9 @@ class Daemon:
                 # A newer client replaces this scheduler: running jobs go on, the next one adopts.
                 self._stopping = isinstance(version, int) and version > PROTOCOL
                 return {"v": PROTOCOL, "error": "version", "message": "other protocol version"}
+            if message.get("verb") == "stop":
+                self._stopping = True
+                return {"v": PROTOCOL, "value": None}
             return {"v": PROTOCOL, "value": carry_out(self.scheduler, message)}
         except Refused as refusal:
             return {
@@ -230,6 +233,8 @@ def main(place: Place, ready: int) -> None:
     if not _lock_within(lock, 5.0):
         os.write(ready, b"busy")
         return
+    os.ftruncate(lock, 0)
+    os.write(lock, f"{os.getpid()}\n".encode())
     # Tools that clean /tmp leave a locked directory alone.
     fcntl.flock(os.open(place.directory, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     _write_srun(place)

@@ -26,6 +26,7 @@ class LiveBatch:
     directory: str
     jobs: dict[int | None, Job]
     satisfied: bool = False  # its dependency, once and for all
+    alarms: set[int] = field(default_factory=set)  # when to decide anew about it
     waits_for: str = ""  # the reason that its waiting jobs were last told
     running: int = 0
     begun: set[int | None] = field(default_factory=set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -83,7 +84,7 @@ class Queue:
 
     def close(self) -> None:
         """Write what is left and close the file."""
-        self.commit()
+        self.try_commit()
         self._db.close()
 
     def reserve_ids(self, count: int) -> int:
@@ -114,20 +115,30 @@ class Queue:
         self._changed[job.id] = job
 
     def commit(self) -> None:
-        """Write all that changed, in one transaction."""
+        """Write all that changed, in one transaction; what fails stays to be written."""
         if self._changed:
             self._begin()
             self._write(self._changed.values())
-            self._changed.clear()
         if self._writing:
             self._db.execute("COMMIT")
             self._writing = False
+        self._changed.clear()
+
+    def try_commit(self) -> bool:
+        """Commit; False, with a line in the log, if the disk does not let us."""
+        try:
+            self.commit()
+        except sqlite3.Error as error:
+            sys.stderr.write(f"the queue cannot be written: {error}\n")
+            self.rollback()
+            return False
+        return True
 
     def rollback(self) -> None:
         """Forget a submission that could not be completed; changed jobs stay to be written."""
-        if self._writing:
+        if self._db.in_transaction:
             self._db.execute("ROLLBACK")
-            self._writing = False
+        self._writing = False
 
     def batch_with_key(self, key: str) -> int | None:
         """The id that a submission with this key got before."""
@@ -160,7 +171,7 @@ class Queue:
         self._begin()
         self._db.execute("DELETE FROM jobs WHERE end < ?", (int(now) - KEEP_FINISHED_S,))
         self._db.execute("DELETE FROM batches WHERE id NOT IN (SELECT batch FROM jobs)")
-        self.commit()
+        self.try_commit()
 
     def _select(self, query: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
         for first in range(0, len(ids), 500):

@@ -85,6 +85,7 @@ class Request:
     ntasks: int | None = None
     ntasks_per_node: int | None = None
     cpus_per_task: int | None = None
+    cpus_per_gpu: int | None = None
     mem_mb: int | None = None
     mem_per_cpu_mb: int | None = None
     mem_per_gpu_mb: int | None = None
@@ -114,7 +115,8 @@ class Request:
     @property
     def cpus(self) -> int:
         """How many CPUs the job's tasks take together."""
-        return self.tasks * (self.cpus_per_task or 1)
+        by_gpu = self.gpu_count * (self.cpus_per_gpu or 0)
+        return max(self.tasks * (self.cpus_per_task or 1), by_gpu)
 
     @property
     def gpu_count(self) -> int:
@@ -157,6 +159,7 @@ def make_request(options: Mapping[str, str], script_name: str, now: float) -> Re
         ntasks=ntasks,
         ntasks_per_node=count("ntasks-per-node"),
         cpus_per_task=count("cpus-per-task"),
+        cpus_per_gpu=count("cpus-per-gpu"),
         mem_mb=memory("mem"),
         mem_per_cpu_mb=memory("mem-per-cpu"),
         mem_per_gpu_mb=memory("mem-per-gpu"),

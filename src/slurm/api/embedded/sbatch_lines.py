@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 # sbatch's short forms of the options that we know.
 SHORT = {
@@ -66,13 +66,25 @@ def read_options(script: str) -> dict[str, str]:
         if text and not text.startswith("#"):
             break
         if line.startswith("#SBATCH") and line[7:8].isspace():
-            options.update(_read_words(split_words(line[7:])))
+            for name, value in _read_words(split_words(line[7:])):
+                _set(options, name, value)
     return options
 
 
-def environment_options(environ: Mapping[str, str]) -> dict[str, str]:
-    """The options that `SBATCH_*` variables set."""
-    return {option: environ[name] for name, option in ENVIRONMENT.items() if name in environ}
+def add_environment(options: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The options with those that `SBATCH_*` variables set: these win, as with sbatch."""
+    result = dict(options)
+    for variable, name in ENVIRONMENT.items():
+        if variable in environ:
+            _set(result, name, environ[variable])
+    return result
+
+
+def _set(options: dict[str, str], name: str, value: str) -> None:
+    if name in ("requeue", "no-requeue"):
+        options.pop("requeue", None)
+        options.pop("no-requeue", None)
+    options[name] = value
 
 
 def split_words(text: str) -> list[str]:
@@ -111,8 +123,7 @@ def split_words(text: str) -> list[str]:
     return words
 
 
-def _read_words(words: Iterable[str]) -> dict[str, str]:
-    options: dict[str, str] = {}
+def _read_words(words: Iterable[str]) -> Iterator[tuple[str, str]]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -120,12 +131,11 @@ def _read_words(words: Iterable[str]) -> dict[str, str]:
             name, equals, value = word[2:].partition("=")
             if not equals and name not in FLAGS and rest and not rest[0].startswith("-"):
                 value = rest.pop(0)
-            options[name] = value
+            yield name, value
         elif word.startswith("-") and len(word) > 1:
             name, value = SHORT.get(word[1], word[1]), word[2:]
             if not value and name not in FLAGS and rest and not rest[0].startswith("-"):
                 value = rest.pop(0)
-            options[name] = value
+            yield name, value
         else:
             raise BadRequest(f"Invalid directive found in batch script: {word}")
-    return options

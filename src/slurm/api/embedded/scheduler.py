@@ -10,14 +10,14 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 
-from slurm.api.embedded import host, supervisor
+from slurm.api.embedded import host, signals, supervisor
 from slurm.api.embedded.engine import REASONS, Facts, Lanes, Place, Verdict, judge, outcome
 from slurm.api.embedded.environment import RUN_VARIABLE, Attempt, job_environment, log_files
 from slurm.api.embedded.live import LiveBatch, Timer, Timers, facts_of, interpreter, write_batch
 from slurm.api.embedded.place import Place as Files
 from slurm.api.embedded.queue import Batch, Job, Queue
 from slurm.api.embedded.request import Need, make_request, need_of
-from slurm.api.embedded.sbatch_lines import BadRequest, environment_options, read_options
+from slurm.api.embedded.sbatch_lines import BadRequest, add_environment, read_options
 from slurm.api.embedded.values import Edge
 
 # One turn of the event loop starts no more jobs than this: requests are not kept waiting.
@@ -69,7 +69,7 @@ class Scheduler:
             return known
         now = time.time()
         interpreter(script.split("\n", 1)[0])
-        options = {**read_options(script), **environment_options(environ)}
+        options = add_environment(read_options(script), environ)
         request = make_request(options, name, now)
         need = need_of(request, self.machine)
         for edge in request.dependency.edges if request.dependency else ():
@@ -111,6 +111,7 @@ class Scheduler:
     def recover(self, now: float) -> None:
         """Take over what an earlier scheduler left: waiting, running, ended or lost jobs."""
         batch_ids = sorted({job.batch for job in self.queue.unfinished()})
+        self._clear_away(batch_ids)
         jobs: dict[int, dict[int | None, Job]] = {}
         for job in self.queue.jobs_of(batch_ids):
             jobs.setdefault(job.batch, {})[job.index] = job
@@ -130,6 +131,12 @@ class Scheduler:
         for batch_id in batch_ids:
             self._consider_batch(batch_id, now)
         self.settle(now)
+
+    def _clear_away(self, batch_ids: Iterable[int]) -> None:
+        """Remove what ended batches left behind when a scheduler was killed."""
+        jobs = self.files.batch(0).rpartition("/")[0]
+        for name in set(os.listdir(jobs)) - {str(batch_id) for batch_id in batch_ids}:
+            shutil.rmtree(os.path.join(jobs, name), ignore_errors=True)
 
     def _adopt(self, job: Job, running: supervisor.Running, now: float) -> None:
         job.start = running.started
@@ -169,17 +176,22 @@ class Scheduler:
         """Whether a job may go to its lane, and the reason if it may not."""
         request = live.request
         if request.begin is not None and request.begin > now:
-            self.timers.add(request.begin, "consider", job)
+            self._look_again(live, job, request.begin)
             return Verdict.WAIT, "BeginTime"
         if request.dependency is None or live.satisfied:
             return Verdict.READY, _SLURM_SAYS_NOTHING
         first = self._first_of_name(live.batch.name) == live.batch.id
         decision = judge(request.dependency, lambda edge: self._facts(edge, job.index), first, now)
         if decision.look_again is not None:
-            self.timers.add(decision.look_again, "consider", job)
+            self._look_again(live, job, decision.look_again)
         live.satisfied = decision.verdict is Verdict.READY and not live.per_element
         never = decision.verdict is Verdict.NEVER
         return decision.verdict, "DependencyNeverSatisfied" if never else "Dependency"
+
+    def _look_again(self, live: LiveBatch, job: Job, at: int) -> None:
+        if at not in live.alarms:
+            live.alarms.add(at)
+            self.timers.add(at, "consider", job)
 
     def _place(self, live: LiveBatch, job: Job, verdict: Verdict, reason: str, now: float) -> None:
         if verdict is Verdict.NEVER and live.request.kill_on_invalid_dependency:
@@ -345,11 +357,12 @@ class Scheduler:
         self._touched.append((job.batch, job.index, live.batch.name))
         if live.ended == len(live.jobs):
             # On disk before the run files go, or a crash in between would call it lost.
-            self.queue.commit()
+            stored = self.queue.try_commit()
             del self.live[job.batch]
             for one in live.jobs.values():
                 del self.jobs[one.id]
-            shutil.rmtree(live.directory, ignore_errors=True)
+            if stored:
+                shutil.rmtree(live.directory, ignore_errors=True)
 
     # ---- bringing jobs to an end ----------------------------------------------------------------
 
@@ -371,41 +384,13 @@ class Scheduler:
     def _ask_to_end(self, jobs: list[Job], now: float) -> None:
         table = host.process_table() if jobs else {}
         for job in jobs:
-            processes = set(_processes(job, table))
-            # Each rank hears it from here; srun would tell it a second time.
-            ranks_too = processes - set(self.step_starters(job, processes))
-            host.send_signal(ranks_too, signal.SIGTERM)
-            host.send_signal(processes, signal.SIGCONT)
-            if not processes:  # the supervisor has not come to start the script yet
+            if not signals.ask_to_end(job, self.live[job.batch].directory, table):
+                # Its supervisor has not come to start the script yet.
                 self.timers.add(now + 0.02, "ask", job)
 
-    def step_starters(self, job: Job, processes: Iterable[int]) -> list[int]:
-        """The srun processes of a job, among those of its processes that live."""
-        directory = self.live[job.batch].directory
-        found = []
-        for name in os.listdir(directory):
-            if name.startswith(f"step.{job.run}."):
-                with open(os.path.join(directory, name), encoding="ascii") as file:
-                    text = file.read().strip()
-                found += [int(text)] if text.isdigit() else []
-        return sorted(set(found).intersection(processes))
-
     def signal_job(self, job: Job, signum: int, scope: str) -> None:
-        """Send a signal to the batch shell ("batch"), to the steps ("steps") or to all ("full").
-
-        "any" is the steps, or the batch shell of a job that has none.
-        """
-        table = host.process_table()
-        processes = _processes(job, table)
-        ranks = [
-            rank
-            for starter in self.step_starters(job, processes)
-            for rank in host.descendants(table, starter)
-        ]
-        running = supervisor.read_running(self.live[job.batch].directory, job.run)
-        shell = [running.batch_pid] if running and running.batch_pid in processes else []
-        targets = {"batch": shell, "steps": ranks, "full": processes, "any": ranks or shell}
-        host.send_signal([pid for pid in targets[scope] if pid], signum)
+        """Send a signal to processes of a running job; `signals.send` names the scopes."""
+        signals.send(job, self.live[job.batch].directory, signum, scope)
 
     # ---- time -----------------------------------------------------------------------------------
 
@@ -416,7 +401,8 @@ class Scheduler:
             if job is None:
                 continue
             early = self.live[job.batch].request.early_signal
-            if timer.kind == "consider" and job.state == "PENDING":
+            if timer.kind == "consider":
+                self.live[job.batch].alarms.discard(int(timer.at))
                 self._consider_batch(job.batch, now)
             elif timer.kind == "early signal" and early is not None and not job.ending:
                 self.signal_job(job, early.signum, "batch" if early.batch_only else "steps")
@@ -425,7 +411,7 @@ class Scheduler:
             elif timer.kind == "ask":
                 self._ask_to_end([job], now)
             elif timer.kind == "kill":
-                host.send_signal(_processes(job, host.process_table()), signal.SIGKILL)
+                signals.kill(job)
                 self.timers.add(now + 1, "kill", job)
 
     def next_time(self) -> float | None:
@@ -444,8 +430,3 @@ class Scheduler:
     def idle(self) -> bool:
         """Whether nothing can happen without a request: what is left waits on disk as well."""
         return not self.running and not self.lanes and self.next_time() is None
-
-
-def _processes(job: Job, table: dict[int, int]) -> list[int]:
-    """All processes of a running job; its supervisor is not one of them."""
-    return [] if job.pid is None else host.descendants(table, job.pid)

@@ -91,8 +91,7 @@ class Step:
         self.nodes = number(options, "nodes", "SLURM_NNODES", 1)
         per_node = number(options, "ntasks-per-node", "SLURM_NTASKS_PER_NODE", 0)
         default = self.nodes * max(per_node, 1)
-        given = "ntasks" in options or not ({"nodes", "ntasks-per-node"} & set(options))
-        self.tasks = number(options, "ntasks", "SLURM_NTASKS" if given else None, default)
+        self.tasks = number(options, "ntasks", "SLURM_NTASKS", default)
         if self.tasks < 1 or self.nodes < 1:
             raise Misuse("--ntasks and --nodes must be 1 or more")
         if self.nodes > job_nodes:
@@ -114,10 +113,11 @@ class Step:
         if self.options.get("jobid", self.job) != self.job:
             raise Misuse(f"--jobid={self.options['jobid']} is not this job ({self.job})")
         batch = os.environ.get("SLURM_ARRAY_JOB_ID", self.job)
-        folder = os.path.join(directory, "jobs", batch)
+        folder = os.path.join(directory, "jobs", batch, f"steps.{run}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
         taken = 0
         while True:
-            path = os.path.join(folder, f"step.{run}.{taken}")
+            path = os.path.join(folder, str(taken))
             try:
                 descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
@@ -182,14 +182,18 @@ class Step:
         shared = self.environment()
         environments = [self.rank_environment(rank, shared) for rank in range(self.tasks)]
         program = find_program(self.program[0], shared.get("PATH", os.defpath))
+        # Held back until every rank can hear them.
+        forwarded = [getattr(signal, name) for name in FORWARDED]
+        signal.pthread_sigmask(signal.SIG_BLOCK, forwarded)
         for rank, environ in enumerate(environments):
             streams = self._streams(rank, environ)
             pid = os.fork()
             if pid == 0:
                 self._become_rank(program, environ, streams)
             self.ranks[pid] = rank
-            for stream in set(streams[1:]) - {1, 2}:
+            for stream in set(streams) - {0, 1, 2}:
                 os.close(stream)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, forwarded)
 
     def _become_rank(self, program: str, environ: dict[str, str], streams: list[int]) -> None:
         try:

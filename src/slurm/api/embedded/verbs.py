@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -53,7 +54,7 @@ def _submit(scheduler: Scheduler, message: Message) -> str:
             else None
         )
         raise Refused("SubmitRefused", str(problem), hint) from problem
-    except OSError as problem:
+    except (OSError, sqlite3.Error) as problem:
         raise Refused(
             "SubmitRefused",
             f"the job cannot be stored: {problem}",
@@ -71,7 +72,7 @@ def _status(scheduler: Scheduler, message: Message) -> list[list[Any]]:
         live.update((job.id, job) for job in found)
         if not found:
             stored.append((job_id, index))
-    rows = [_row(scheduler, job, scheduler.live[job.batch].batch) for job in live.values()]
+    rows = [_live_row(scheduler, job) for job in live.values()]
     return rows + _stored_rows(scheduler, stored)
 
 
@@ -86,27 +87,31 @@ def _stored_rows(scheduler: Scheduler, wanted: list[tuple[int, int | None]]) -> 
         if job.batch in everything or job.id in everything or (job.batch, job.index) in elements
     }
     batches = {b.id: b for b in scheduler.queue.batches(sorted({j.batch for j in jobs.values()}))}
-    return [_row(scheduler, job, batches[job.batch]) for job in jobs.values()]
+    nodes = {b.id: make_request(b.options, b.script_name, b.submit).nodes for b in batches.values()}
+    return [_row(scheduler, job, batches[job.batch], nodes[job.batch]) for job in jobs.values()]
 
 
 def _queue(scheduler: Scheduler, message: Message) -> list[list[Any]]:
     return [
-        _row(scheduler, job, live.batch)
+        _live_row(scheduler, job)
         for live in scheduler.live.values()
         for job in live.jobs.values()
         if job.end is None
     ]
 
 
-def _row(scheduler: Scheduler, job: Job, batch: Batch) -> list[Any]:
+def _live_row(scheduler: Scheduler, job: Job) -> list[Any]:
+    live = scheduler.live[job.batch]
+    return _row(scheduler, job, live.batch, live.request.nodes)
+
+
+def _row(scheduler: Scheduler, job: Job, batch: Batch, nodes: int) -> list[Any]:
     """The fields of a JobStatus."""
-    live = scheduler.live.get(job.batch)
-    request = live.request if live else make_request(batch.options, batch.script_name, batch.submit)
     return [
         str(job.id) if job.index is None else f"{job.batch}_{job.index}",
         job.state,
         _reason(scheduler, job),
-        node_list(job.node, request.nodes) if job.node else "",
+        node_list(job.node, nodes) if job.node else "",
         job.exit_code,
         job.signal or None,
         batch.submit,
