@@ -132,6 +132,12 @@ def check_request(request: Request) -> None:
                 f"{argument}={value!r} is not possible",
                 hint=f"{argument} is a whole number from {least} to {most}",
             )
+    for line in request.extra_conf:
+        if not line.strip() or len(line) == 1 or "\n" in line:
+            raise StackError(
+                f"extra_conf has {line!r}, which is not one line of slurm.conf",
+                hint='give a list of lines: extra_conf=["MaxArraySize=5000"]',
+            )
     for file in request.files:
         if file in _OWN_FILES:
             raise StackError(
