@@ -93,7 +93,7 @@ class Job(Future[T], Generic[T]):
         self._decoded: tuple[Any, BaseException | None] | None = None
         self._decoding = threading.Lock()
         self._verdict: Verdict | None = None
-        self._dependency = dependency
+        self.dependent = dependency
         self.run = run
         self.id = job_id
         self.name = name
@@ -322,7 +322,7 @@ class Job(Future[T], Generic[T]):
     def _subject(self, log: bool = False) -> Subject:
         lines = self._tail("err", 3) or self._tail("out", 3) if log else []
         path = f"{self.cluster.base}/{self.run}"
-        return Subject(self.name, self.id, path, self.options, lines, self._dependency)
+        return Subject(self.name, self.id, path, self.options, lines, self.dependent)
 
     # ---- what a person wants to know ------------------------------------------------------------
 

@@ -159,6 +159,11 @@ def _patience(grace: float) -> Callable[[Evidence], bool]:
     return waited
 
 
+def _never_ran(seen: Evidence) -> bool:
+    """It got no node, so there is no record to wait for."""
+    return seen.status is not None and not seen.status.nodes
+
+
 def _plain_failure(seen: Evidence) -> bool:
     """The script ended by itself with an error: nothing that a requeue could follow."""
     event = seen.last_exit()
@@ -224,6 +229,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("none", "alone", "failed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
     ("none", "alone", "unknown", _patience(FAILURE_GRACE), Verdict.ENDED),
     ("none", _ANY, "completed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
+    ("none", "none", "failed", _never_ran, Verdict.FAILED),
     ("none", "none", "failed", _patience(FAILURE_GRACE), Verdict.FAILED),
     ("none", _ANY, "unknown", _patience(RESULT_GRACE), Verdict.JOB_LOST),
     (_ANY, _ANY, _ANY, _always, Verdict.WAIT),

@@ -277,6 +277,8 @@ class Watcher:
         if verdict.settled:
             self._drop(job)
             job.settle(verdict)
+            if verdict is not Verdict.VALUE:
+                self._ask_dependants()
             return
         fresh = job.asking == 0 or self._last_poll > job.asked_at
         if fresh and (verdict is Verdict.ASK or job.asking):
@@ -284,6 +286,14 @@ class Watcher:
             job.asking += 1
             job.asked_at = now
             self._ask_soon(job)
+
+    def _ask_dependants(self) -> None:
+        """A failure may be the end of jobs that wait for it: only the scheduler can say of which."""
+        for run in self._runs.values():
+            for job in run.jobs.values():
+                if job.dependent and not job.asking:
+                    job.asking = 1
+                    self._ask_soon(job)
 
     def _drop(self, job: Job[Any]) -> None:
         run = self._runs.get(job.run)

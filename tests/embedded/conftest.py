@@ -33,6 +33,7 @@ def _own_scheduler(
 ) -> None:
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_DIR", str(scheduler_dir))
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "30")
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_KILL_WAIT", "2")
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_CPUS", "8")
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_MEMORY_MB", "8000")
 

@@ -1,0 +1,282 @@
+"""What may go wrong around the embedded scheduler: it is killed, its jobs vanish, others interfere."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from test_scheduler_bench import Bench, alive, bench
+
+from slurm.api.embedded import EmbeddedScheduler
+from slurm.errors import SchedulerUnreachable
+
+__all__ = ["bench"]
+
+WAIT_FOR_GO = "echo $$ > shell; until [ -e go ]; do sleep 0.02; done"
+
+
+def supervisor_of(bench: Bench, job: str) -> int:
+    (run,) = (bench.private / "jobs" / job).glob("run.*")
+    return int(run.read_text().split()[0])
+
+
+def test_a_job_outlives_the_client_that_submitted_it(bench: Bench) -> None:
+    (bench.work / "s.sh").write_text("#!/bin/bash\nsleep 0.3; echo done > done\n")
+    code = (
+        "import os, signal; from slurm.api.embedded import EmbeddedScheduler;"
+        "EmbeddedScheduler().submit('s.sh', dict(os.environ), os.getcwd());"
+        "os.killpg(0, signal.SIGKILL)"
+    )
+    client = subprocess.run(
+        [sys.executable, "-c", code], cwd=bench.work, start_new_session=True, timeout=60
+    )
+    assert client.returncode == -signal.SIGKILL
+    assert bench.await_file("done") == "done\n"
+
+
+def test_a_killed_scheduler_is_started_again_and_takes_over_its_running_jobs(bench: Bench) -> None:
+    job = bench.submit(f"{WAIT_FOR_GO}; exit 4", "--gpus=1")
+    waiting = bench.submit("true", f"-d afternotok:{job}")
+    shell = int(bench.await_file("shell"))
+    bench.kill_daemon()
+    assert alive(shell)
+    assert [bench.state(job), bench.state(waiting)] == ["RUNNING", "PENDING"]
+    assert bench.scheduler.nodes()[0]["allocated_gpus"] == 1
+    (bench.work / "go").touch()
+    rows = bench.ended(job, waiting)
+    assert [(row.state, row.exit_code) for row in rows] == [("FAILED", 4), ("COMPLETED", 0)]
+
+
+def test_the_exit_code_of_a_job_that_ended_without_a_scheduler_is_kept(bench: Bench) -> None:
+    job = bench.submit(f"{WAIT_FOR_GO}; exit 6")
+    bench.await_file("shell")
+    supervisor = supervisor_of(bench, job)
+    bench.kill_daemon()
+    (bench.work / "go").touch()
+    bench.until(lambda: not alive(supervisor))
+    assert [(row.state, row.exit_code) for row in bench.ended(job)] == [("FAILED", 6)]
+
+
+def test_a_job_taken_over_can_still_be_cancelled(bench: Bench) -> None:
+    job = bench.submit(WAIT_FOR_GO)
+    shell = int(bench.await_file("shell"))
+    bench.kill_daemon()
+    bench.scheduler.cancel([job])
+    assert bench.ended(job)[0].state == "CANCELLED"
+    assert not alive(shell)
+
+
+def test_a_cancel_that_was_under_way_is_brought_to_its_end(bench: Bench) -> None:
+    job = bench.submit(f"trap '' TERM\n{WAIT_FOR_GO}")
+    bench.await_file("shell")
+    bench.scheduler.cancel([job])
+    bench.kill_daemon()
+    assert bench.ended(job)[0].state == "CANCELLED"
+
+
+def test_a_time_limit_holds_after_the_scheduler_was_killed(bench: Bench) -> None:
+    job = bench.submit(WAIT_FOR_GO, "--time=0:02")
+    bench.await_file("shell")
+    bench.kill_daemon()
+    assert bench.ended(job)[0].state == "TIMEOUT"
+
+
+@pytest.mark.parametrize("with_scheduler", [True, False])
+def test_a_job_that_vanished_is_a_node_failure(bench: Bench, with_scheduler: bool) -> None:
+    job = bench.submit(WAIT_FOR_GO, "--no-requeue")
+    shell = int(bench.await_file("shell"))
+    supervisor = supervisor_of(bench, job)
+    if not with_scheduler:
+        bench.kill_daemon()
+    os.kill(supervisor, signal.SIGKILL)
+    assert bench.ended(job)[0].state == "NODE_FAIL"
+    bench.until(lambda: not alive(shell), "what it left behind is gone")
+
+
+def test_a_job_that_vanished_and_may_be_requeued_starts_again(bench: Bench) -> None:
+    job = bench.submit(f'[ -n "$SLURM_RESTART_COUNT" ] && exit 0\n{WAIT_FOR_GO}', "--requeue")
+    bench.await_file("shell")
+    os.kill(supervisor_of(bench, job), signal.SIGKILL)
+    row = bench.ended(job)[0]
+    assert (row.state, row.restarts) == ("COMPLETED", 1)
+
+
+def test_a_process_of_another_boot_is_not_taken_for_the_job(bench: Bench) -> None:
+    job = bench.submit(WAIT_FOR_GO, "--no-requeue")
+    shell = int(bench.await_file("shell"))
+    (run,) = (bench.private / "jobs" / job).glob("run.*")
+    bench.kill_daemon()
+    words = run.read_text().split(" ")
+    words[2] = "an-earlier-boot"
+    run.write_text(" ".join(words))
+    assert bench.ended(job)[0].state == "NODE_FAIL"
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(shell, signal.SIGKILL)
+
+
+def test_finished_jobs_are_known_after_a_restart(bench: Bench) -> None:
+    job = bench.submit("exit 2", "--array=1-2")
+    before = bench.ended(job)
+    bench.kill_daemon()
+    assert bench.scheduler.status([job]) == before
+    assert bench.row(f"{job}_2").exit_code == 2
+    after = bench.submit("true")
+    assert int(after) > int(job) + 2
+
+
+def test_a_damaged_queue_is_put_aside(bench: Bench) -> None:
+    bench.ended(bench.submit("true"))
+    bench.scheduler.stop()
+    bench.until(lambda: not (bench.private / "socket").exists())
+    for name in ("queue.db-wal", "queue.db-shm"):
+        (bench.private / name).unlink(missing_ok=True)
+    (bench.private / "queue.db").write_bytes(b"no database at all" * 1000)
+    assert bench.ended(bench.submit("true"))[0].state == "COMPLETED"
+    assert list(bench.private.glob("queue.db.*.damaged"))
+
+
+def test_an_idle_scheduler_leaves_and_comes_back(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "0.3")
+    quick = EmbeddedScheduler()
+    held = bench.submit("true", "--hold")
+    bench.scheduler.stop()
+    bench.until(lambda: not (bench.private / "socket").exists())
+    assert [row.job_id for row in quick.queue()] == [held]
+    pid = bench.daemon()
+    bench.until(lambda: not alive(pid), "left when idle")
+    assert not (bench.private / "socket").exists()
+    quick.release([held])
+    bench.until(lambda: quick.status([held])[0].state == "COMPLETED")
+
+
+def test_a_scheduler_with_a_running_job_or_a_begin_time_stays(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "0.2")
+    bench.scheduler = EmbeddedScheduler()
+    job = bench.submit("sleep 0.6")
+    later = bench.submit("echo x > later", "--begin=now+2")
+    pid = bench.daemon()
+    bench.await_file("later")
+    assert bench.daemon() == pid
+    bench.ended(job, later)
+
+
+def test_requests_that_meet_a_leaving_scheduler_are_all_answered(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "0.001")
+    bench.scheduler = EmbeddedScheduler()
+    jobs = []
+    for n in range(30):
+        jobs.append(bench.submit("true", "--hold"))
+        time.sleep(0.001 * (n % 4))
+    assert len(set(jobs)) == 30
+    assert len(bench.scheduler.queue()) == 30
+
+
+def test_many_clients_at_once_start_one_scheduler(bench: Bench) -> None:
+    jobs: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: jobs.append(bench.submit("true"))) for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(set(jobs)) == 16
+    assert {row.state for row in bench.ended(*jobs)} == {"COMPLETED"}
+
+
+def test_a_submission_that_is_sent_twice_is_taken_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm.api.embedded import client
+
+    real = client._exchange
+    lost = []
+
+    def lose_the_first_answer(*arguments: object) -> bytes:
+        answer = real(*arguments)  # type: ignore[arg-type]
+        lost.append(answer)
+        return b"" if len(lost) == 1 else answer
+
+    bench.scheduler.queue()
+    monkeypatch.setattr(client, "_exchange", lose_the_first_answer)
+    job = bench.submit("true", "--hold")
+    assert len(lost) == 2
+    assert [row.job_id for row in bench.scheduler.queue()] == [job]
+
+
+def test_what_is_no_request_does_no_harm(bench: Bench) -> None:
+    import socket
+
+    bench.scheduler.queue()
+    for garbage in (b"\n", b"{}\n", b"[1]\n", b"\xff\xfe\n", b'{"v": 1, "verb": "submit"}\n', b"x"):
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(bench.private / "socket"))
+            connection.sendall(garbage)
+            connection.shutdown(socket.SHUT_WR)
+            connection.settimeout(30)
+            connection.recv(65536)
+    assert bench.scheduler.queue() == []
+
+
+@pytest.fixture
+def directory() -> Path:
+    path = Path(tempfile.mkdtemp(prefix="slurm-emb-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def refused(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_DIR", str(directory))
+    with pytest.raises(SchedulerUnreachable) as caught:
+        EmbeddedScheduler().queue()
+    assert not (directory / "socket").exists()
+    return str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make another user's directory")
+def test_a_directory_of_another_user_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(directory, 12345, 12345)
+    text = refused(directory, monkeypatch)
+    assert "belongs to user 12345" in text and "SLURM_SDK_EMBEDDED_DIR" in text
+
+
+def test_a_directory_open_to_others_is_refused(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory.chmod(0o755)
+    assert f"chmod 700 {directory}" in refused(directory, monkeypatch)
+
+
+def test_a_link_is_not_taken_for_a_directory(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = directory / "link"
+    link.symlink_to(directory)
+    assert "is not a directory" in refused(link, monkeypatch)
+
+
+def test_a_long_directory_gets_a_short_socket(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = directory / ("long" * 30)
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_DIR", str(long))
+    scheduler = EmbeddedScheduler()
+    assert scheduler.queue() == []
+    scheduler.stop()
