@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from slurm.errors import StackError
-from slurm.stack import RunningCluster, attach, down, native, ports, status, up
+from slurm.stack import RunningCluster, attach, cgroups, down, native, ports, status, up
 
 FreshCluster = Callable[..., RunningCluster]
 
@@ -336,17 +336,37 @@ def test_down_after_a_daemon_died_stops_the_others(place: Path) -> None:
     assert status(place).state == "down"
 
 
-def test_down_ends_jobs_that_do_not_want_to_end(place: Path) -> None:
+@pytest.mark.parametrize("enforced", [True, False], ids=["cgroups", "no cgroups"])
+def test_down_ends_jobs_that_do_not_want_to_end(
+    place: Path, monkeypatch: pytest.MonkeyPatch, enforced: bool
+) -> None:
+    if not enforced:
+        monkeypatch.setattr(cgroups, "why_not_enforced", lambda: "so the test wants it")
     cluster = up(place, accounting=False)
+    if not enforced:
+        assert cluster.status().enforcement == "none: so the test wants it"
     pids = place / "pids"
-    stubborn = f"trap '' TERM INT; setsid sleep 600 & echo $$ $! > {pids}; sleep 600; sleep 600"
+    # One child in a session of its own, one that no longer has a parent in the job.
+    stubborn = (
+        f"trap '' TERM INT; setsid sleep 600 & (setsid sleep 601 & echo $! > {pids}.alone)\n"
+        f"echo $$ $! $(cat {pids}.alone) > {pids}; sleep 602; sleep 603"
+    )
     sbatch(cluster, stubborn)
     assert any(pids.exists() and pids.read_text().endswith("\n") for _ in until(30))
+    running = pids.read_text().split()
+    assert len(running) == 3 and all(Path(f"/proc/{pid}").exists() for pid in running)
     down(place)
     assert_nothing_left(place)
-    for pid in pids.read_text().split():
-        gone = not Path(f"/proc/{pid}").exists()
-        assert gone or "sleep" not in Path(f"/proc/{pid}/cmdline").read_text()
+    for pid in running:
+        assert any(not command_line(pid) for _ in until(10))
+
+
+def command_line(pid: str) -> bytes:
+    """Empty for a process that is gone, or a zombie that init has not collected yet."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_queue_and_accounting_survive_down_and_up(place: Path) -> None:

@@ -13,7 +13,7 @@ from slurm.errors import StackError
 from slurm.stack import cgroups, layout, probes
 from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.processes import last_lines, launch, step_processes, stop, wait_until
+from slurm.stack.processes import job_processes, last_lines, launch, stop, wait_until
 from slurm.stack.state import State, load
 from slurm.stack.topology import NodeSpec, Request, Topology
 
@@ -182,7 +182,7 @@ def _stop_together(state: State, names: list[str]) -> None:
 
 def end_jobs(topology: Topology) -> None:
     """End the job processes that slurmd leaves behind, and remove the cluster's cgroups."""
-    for process in step_processes(f"SLURM_CONF={topology.slurm_conf}"):
+    for process in job_processes(str(topology.slurm_conf), topology.name):
         process.send(signal.SIGKILL)
     left = cgroups.remove(topology.cgroup)
     if left:

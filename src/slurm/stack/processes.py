@@ -107,8 +107,14 @@ def last_lines(log: Path, count: int = 12) -> list[str]:
     return text.splitlines()[-count:]
 
 
-def step_processes(mark: str) -> list[Process]:
-    """Every slurmstepd whose environment holds `mark` (slurmd gave it), and what they started."""
+def job_processes(slurm_conf: str, cluster: str) -> list[Process]:
+    """Every process of this cluster's jobs that its environment or its parents give away.
+
+    A slurmstepd has its slurmd's SLURM_CONF. What a job left running alone has the variables that
+    only slurmd sets, with this cluster's name; a client of the cluster does not have them.
+    """
+    mine = f"SLURM_CONF={slurm_conf}".encode()
+    named = f"SLURM_CLUSTER_NAME={cluster}".encode()
     parents: dict[int, int] = {}
     found: set[int] = set()
     for place in Path("/proc").iterdir():
@@ -116,12 +122,14 @@ def step_processes(mark: str) -> list[Process]:
             continue
         try:
             name, fields = _stat(place / "stat")
-            parents[int(place.name)] = int(fields[1])
-            if name.startswith("slurmstepd"):
-                given = (place / "environ").read_bytes().split(b"\0")
-                found |= {int(place.name)} if mark.encode() in given else set()
+            given = (place / "environ").read_bytes()
         except OSError:
             continue
+        pid, variables = int(place.name), given.split(b"\0")
+        parents[pid] = int(fields[1])
+        in_job = named in variables and b"\0SLURMD_NODENAME=" in given
+        if mine in variables and (name.startswith("slurmstepd") or in_job):
+            found.add(pid)
     while more := {pid for pid, parent in parents.items() if parent in found} - found:
         found |= more
     return [process for pid in sorted(found) if (process := identify(pid))]
