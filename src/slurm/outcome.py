@@ -95,7 +95,8 @@ class Evidence:
         """The failure of the lowest rank that has one, of the newest attempt."""
         newest = self.attempt
         found = [r for r in self.records if r.kind in (ERROR, EXIT) and r.attempt == newest]
-        return min(found, key=lambda r: r.rank, default=None)
+        # A rank that was stopped because another failed has nothing of its own to say.
+        return min(found, key=lambda r: (bool(r.header.get("stopped")), r.rank), default=None)
 
     def last_exit(self) -> Event | None:
         """The exit event of the newest attempt."""
@@ -120,7 +121,7 @@ def _exit(seen: Evidence) -> str:
         # A later attempt found the value and ended without running.
         event = seen.last_exit()
     if event is None:
-        return "none"
+        return "not-written" if found is None and _scheduler_saw_not_written(seen) else "none"
     code = event.number("code", -1)
     if code == EXIT_NOT_WRITTEN:
         return "not-written"
@@ -128,6 +129,11 @@ def _exit(seen: Evidence) -> str:
         return "alone"
     good = code == 0
     return "agrees" if good == (_record(seen) == "value") else "disagrees"
+
+
+def _scheduler_saw_not_written(seen: Evidence) -> bool:
+    """A full disk takes the exit event, too; the exit code still reaches the scheduler."""
+    return seen.status is not None and seen.status.exit_code == EXIT_NOT_WRITTEN
 
 
 def _scheduler(seen: Evidence) -> str:
@@ -151,12 +157,18 @@ def _again(seen: Evidence) -> bool:
     return state.phase == "pending" or status.restarts > event.number("attempt")
 
 
-def _patience(grace: float) -> Callable[[Evidence], bool]:
-    def waited(seen: Evidence) -> bool:
-        longest = max(seen.over_for or 0.0, seen.unknown_for or 0.0)
-        return longest >= grace
+def _waited(seen: Evidence, grace: float) -> bool:
+    return max(seen.over_for or 0.0, seen.unknown_for or 0.0) >= grace
 
-    return waited
+
+def _long(seen: Evidence) -> bool:
+    """A record that should be there had its time to appear."""
+    return _waited(seen, RESULT_GRACE)
+
+
+def _shortly(seen: Evidence) -> bool:
+    """The same where no record is expected."""
+    return _waited(seen, FAILURE_GRACE)
 
 
 def _never_ran(seen: Evidence) -> bool:
@@ -178,6 +190,19 @@ def _plain_failure(seen: Evidence) -> bool:
 def _unrecorded(seen: Evidence) -> bool:
     """The node itself says that no record was written: the note and the exit lie in one file."""
     return seen.attempt not in seen.noted
+
+
+def _left_by_itself(seen: Evidence) -> bool:
+    """Exit code 0 and nothing recorded: the function ended the interpreter."""
+    event = seen.last_exit()
+    return _unrecorded(seen) and event is not None and event.number("code", -1) == 0
+
+
+def _stopped_from_outside(seen: Evidence) -> bool:
+    """The script was told to end, by a scheduler that does not know the job (any more)."""
+    event = seen.last_exit()
+    stopped = event is not None and event.fields.get("signal") == "TERM"
+    return stopped and _shortly(seen)
 
 
 def _oom(seen: Evidence) -> bool:
@@ -226,12 +251,14 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("none", "alone", "waiting", _always, Verdict.ASK),
     ("none", "alone", "completed", _unrecorded, Verdict.EXITED),
     ("none", "alone", "failed", _unrecorded, Verdict.FAILED),
-    ("none", "alone", "failed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
-    ("none", "alone", "unknown", _patience(FAILURE_GRACE), Verdict.ENDED),
-    ("none", _ANY, "completed", _patience(RESULT_GRACE), Verdict.RESULT_LOST),
+    ("none", "alone", "failed", _long, Verdict.RESULT_LOST),
+    ("none", "alone", "unknown", _left_by_itself, Verdict.EXITED),
+    ("none", "alone", "unknown", _stopped_from_outside, Verdict.JOB_LOST),
+    ("none", "alone", "unknown", _shortly, Verdict.ENDED),
+    ("none", _ANY, "completed", _long, Verdict.RESULT_LOST),
     ("none", "none", "failed", _never_ran, Verdict.FAILED),
-    ("none", "none", "failed", _patience(FAILURE_GRACE), Verdict.FAILED),
-    ("none", _ANY, "unknown", _patience(RESULT_GRACE), Verdict.JOB_LOST),
+    ("none", "none", "failed", _shortly, Verdict.FAILED),
+    ("none", _ANY, "unknown", _long, Verdict.JOB_LOST),
     (_ANY, _ANY, _ANY, _always, Verdict.WAIT),
 ]
 

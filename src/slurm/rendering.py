@@ -104,8 +104,8 @@ def _directives(job: Submission) -> list[str]:
     # job is known to be ours. The script goes to the function's own directory by itself.
     lines = [directive("job-name", job.name), directive("chdir", job.run)]
     flags = dict(sbatch_flags(job.options))
-    flags.setdefault("output", rundir.stdout_pattern(array=False))
-    flags.setdefault("error", rundir.stderr_pattern(array=False))
+    flags.setdefault("output", _log_path(job.run, rundir.stdout_pattern(array=False)))
+    flags.setdefault("error", _log_path(job.run, rundir.stderr_pattern(array=False)))
     flags["open-mode"] = "append"
     if "requeue" not in flags and "no-requeue" not in flags:
         flags["no-requeue"] = None
@@ -118,6 +118,14 @@ def _directives(job: Submission) -> list[str]:
         flags["kill-on-invalid-dep"] = "yes"
     flags.pop("job-name", None)
     return lines + [directive(flag, value) for flag, value in flags.items()]
+
+
+def _log_path(run: str, pattern: str) -> str:
+    """Where the scheduler opens a log: it also expands patterns in the directory around it."""
+    if "\\" in run:
+        # A backslash switches all patterns off; the script opens its logs by itself.
+        return "/dev/null"
+    return f"{run.replace('%', '%%')}/{pattern}" if "%" in run else pattern
 
 
 def warning_signal(options: Mapping[str, object]) -> str:
@@ -143,7 +151,20 @@ def _identity(job: Submission) -> list[str]:
         "SLURM_SDK_ROOT": job.sdk,
         "SLURM_SDK_WARNING": warning_signal(job.options),
     }
-    return [f"export {name}={shell_quote(value)}" for name, value in values.items()]
+    return [f"export {name}={shell_quote(value)}" for name, value in values.items()] + _logs(job)
+
+
+def _logs(job: Submission) -> list[str]:
+    """Open the logs here where no #SBATCH line can name them; see `_log_path`."""
+    if "\\" not in job.run:
+        return []
+    streams = [(">>", "output", "out"), ("2>>", "error", "err")]
+    own = [
+        f'{sign}"$SLURM_SDK_RUN/{rundir.LOGS}/$SLURM_JOB_ID.{suffix}"'
+        for sign, option, suffix in streams
+        if not job.options.get(option)
+    ]
+    return ["exec " + " ".join(own)] if own else []
 
 
 _PRELUDE = r"""
@@ -237,6 +258,9 @@ sdk_wait() {  # wait until the child is gone; a trap only interrupts the waiting
 def _setup(job: Submission) -> list[str]:
     given = job.options
     lines = [f"cd -- {shell_quote(job.workdir)}", "sdk_check $? 'cd to the working directory'"]
+    if job.ranks:
+        # Those of a job that this one was submitted from would mislead every rank.
+        lines.append("unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT")
     lines.append("export PYTHONUNBUFFERED=1")
     lines.append('export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"')
     lines += _modules(_texts(given.get("modules")))
@@ -318,7 +342,10 @@ def _rendezvous() -> list[str]:
         "while (: < /dev/tcp/127.0.0.1/$sdk_port) 2>/dev/null; do",
         "  sdk_port=$((sdk_port + 1))",
         "done",
-        'export MASTER_PORT="${MASTER_PORT:-$sdk_port}"',
+        "sdk_first=${SLURMD_NODENAME:-$sdk_host}",
+        'getent hosts "$sdk_first" >/dev/null 2>&1 || sdk_first=$sdk_host',
+        'export MASTER_ADDR="${MASTER_ADDR:-$sdk_first}" MASTER_PORT="${MASTER_PORT:-$sdk_port}"',
+        "export SLURM_SDK_RANKS=1",
     ]
 
 

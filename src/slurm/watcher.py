@@ -272,7 +272,8 @@ class Watcher:
         seen.unknown_for = None if job.unknown_since is None else now - job.unknown_since
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
-        if job.untrusted and not verdict.settled and job.over_since:
+        over = verdict.settled or job.over_since or job.unknown_since
+        if job.untrusted and not seen.records and over:
             verdict = Verdict.UNTRUSTED
         if verdict.settled:
             self._drop(job)
@@ -288,7 +289,7 @@ class Watcher:
             self._ask_soon(job)
 
     def _ask_dependants(self) -> None:
-        """A failure may be the end of jobs that wait for it: only the scheduler can say of which."""
+        """A failure may be the end of jobs that wait for it: only the scheduler can say which."""
         for run in self._runs.values():
             for job in run.jobs.values():
                 if job.dependent and not job.asking:

@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from slurm import rundir
-from slurm.runner import signals
+from slurm.runner import ranks, signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
 
@@ -32,10 +32,12 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("slurm-sdk: an earlier attempt has the value; nothing to run\n")
         return 0
     note(run, rundir.format_event("start", who, pid=os.getpid(), time=int(time.time())))
+    ranks.announce(os.environ)
     oom = OomCounter()
     with Beat(run):
         kind, header, payload, code = outcome(run, who)
     header["oom"] = oom.kills()
+    header["stopped"] = signals.stopped()
     return record(run, who, kind, header, payload, code)
 
 

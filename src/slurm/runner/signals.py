@@ -4,6 +4,13 @@ import os
 import signal
 from typing import Any
 
+_stopped = []  # type: list[int]
+
+
+def stopped() -> bool:
+    """Whether TERM came: what the function raised since then may be an echo of that."""
+    return bool(_stopped)
+
 
 def install(context: Any, graceful: bool) -> None:
     """Install the handlers.
@@ -19,6 +26,7 @@ def install(context: Any, graceful: bool) -> None:
             context.request_stop(number)
 
     def terminated(signum: int, frame: Any) -> None:
+        _stopped.append(signum)
         context.request_stop(signum)
 
     try:
