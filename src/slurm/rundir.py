@@ -89,9 +89,11 @@ def boot_id() -> str:
 # ---- records ------------------------------------------------------------------------------------
 
 # A record is: marker, length of body, checksum of body, body. The body is: length of the header,
-# the header in JSON, the payload. No byte of the marker occurs twice, so that it cannot overlap
-# itself when a reader searches for the next one.
+# the header in JSON, the payload, a closing byte. The marker cannot overlap itself, occurs in no
+# body and does not contain the closing byte: so whatever stands behind a torn record, it cannot
+# make the torn one whole, and is found itself.
 _MARKER = b"\xf5\x0aRcRd\x0d\xfe"
+_CLOSE = b"\0"
 _FRAME = struct.Struct(">II")
 _HEAD = struct.Struct(">I")
 _PREFIX = len(_MARKER) + _FRAME.size
@@ -126,7 +128,7 @@ def encode_record(who: Identity, kind: str, header: Dict[str, Any], payload: byt
     """The bytes of one record, to be appended by a single write."""
     head = dict(header, job=who.job, index=who.index, rank=who.rank, attempt=who.attempt, kind=kind)
     text = json.dumps(head, separators=(",", ":")).encode()
-    body = b"".join((_HEAD.pack(len(text)), text, payload))
+    body = b"".join((_HEAD.pack(len(text)), text, payload, _CLOSE))
     return b"".join((_MARKER, _FRAME.pack(len(body), zlib.crc32(body)), body))
 
 
@@ -156,7 +158,9 @@ def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
         return None, at
     length, checksum = _FRAME.unpack_from(data, at + len(_MARKER))
     body = data[start : start + length]
-    if len(body) < length or length < _HEAD.size or zlib.crc32(body) != checksum:
+    if len(body) < length or zlib.crc32(body) != checksum:
+        return None, at
+    if length < _HEAD.size + len(_CLOSE) or not body.endswith(_CLOSE):
         return None, at
     (size,) = _HEAD.unpack_from(body)
     try:
@@ -168,7 +172,7 @@ def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
             int(head["attempt"]),
             str(head["kind"]),
             head,
-            body[_HEAD.size + size :],
+            body[_HEAD.size + size : -len(_CLOSE)],
         )
     except (ValueError, KeyError, TypeError):
         return None, at
@@ -181,9 +185,10 @@ def append_record(
     """Append one record to this host's segment of the run and bring it to the disk.
 
     A large payload goes to a file of its own first (temporary name, fsync, rename), so that the
-    record that points to it is never there before it.
+    record that points to it is never there before it. So does one that contains a marker (say, the
+    bytes of a segment): a torn record must not hold what looks like another.
     """
-    if len(payload) > LARGE:
+    if len(payload) > LARGE or _MARKER in payload:
         name = f"{who.job}.{who.index}.{who.rank}.{who.attempt}.pkl"
         write_atomically(os.path.join(run, VALUES, name), payload)
         header = dict(header, file=name, size=len(payload), crc=zlib.crc32(payload))
@@ -254,7 +259,13 @@ def _event(line: str) -> Optional[Event]:
     kind, _, rest = line.partition(" ")
     if not kind.isidentifier():
         return None
-    return Event(kind, dict(p.split("=", 1) for p in rest.split() if "=" in p))
+    pairs = [part.partition("=") for part in rest.split()]
+    fields = {name: value for name, _, value in pairs}
+    # A line that was cut off and the next one behind it look like one line: a word without a
+    # value, or a name that comes twice, gives it away. It says nothing then.
+    if len(fields) < len(pairs) or not all(equals for _, equals, _ in pairs):
+        return None
+    return Event(kind, fields)
 
 
 # ---- arguments ----------------------------------------------------------------------------------
@@ -279,11 +290,14 @@ def read_arguments(run: str, index: int) -> bytes:
     with open_trusted(path) as f:
         if f.read(len(_ARGS_MAGIC)) != _ARGS_MAGIC:
             raise ValueError(f"{path} is not an argument file of this package")
-        (count,) = _U64.unpack(f.read(_U64.size))
-        if not 0 <= index < count:
-            raise ValueError(f"{path} has {count} entries; entry {index} was asked for")
-        f.seek(len(_ARGS_MAGIC) + _U64.size * (1 + index))
-        start, end = struct.unpack(">QQ", f.read(2 * _U64.size))
+        try:
+            (count,) = _U64.unpack(f.read(_U64.size))
+            if not 0 <= index < count:
+                raise ValueError(f"{path} has {count} entries; entry {index} was asked for")
+            f.seek(len(_ARGS_MAGIC) + _U64.size * (1 + index))
+            start, end = struct.unpack(">QQ", f.read(2 * _U64.size))
+        except struct.error as error:
+            raise ValueError(f"{path} is cut short: its table is not whole") from error
         f.seek(start)
         data = f.read(end - start)  # type: bytes
     if len(data) != end - start:
@@ -299,9 +313,13 @@ def encode_function(header: Dict[str, Any], pickled: bytes) -> bytes:
 
 def read_function(run: str) -> Tuple[Dict[str, Any], bytes]:
     """The header and the pickle of the run's function."""
-    data = read_trusted(os.path.join(run, FUNCTION))
-    (size,) = _HEAD.unpack_from(data)
-    return json.loads(data[_HEAD.size : _HEAD.size + size].decode()), data[_HEAD.size + size :]
+    path = os.path.join(run, FUNCTION)
+    data = read_trusted(path)
+    size = _HEAD.unpack_from(data)[0] if len(data) >= _HEAD.size else len(data)
+    head, pickled = data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size :]
+    if len(head) < size:
+        raise ValueError(f"{path} is cut short: its header is not whole")
+    return json.loads(head.decode()), pickled
 
 
 # ---- reading a run as it grows ------------------------------------------------------------------
@@ -420,5 +438,13 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = Tru
 
 
 def make_private_folder(path: str) -> None:
-    """Make a folder (and those above it) that only this user can read."""
-    os.makedirs(path, mode=0o700, exist_ok=True)
+    """Make a folder, and those above it that are missing, that only this user can read."""
+    # os.makedirs gives its mode to the last folder only.
+    above = os.path.dirname(path)
+    if above and not os.path.isdir(above):
+        make_private_folder(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
