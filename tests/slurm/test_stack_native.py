@@ -326,10 +326,11 @@ def test_a_taken_port_is_replaced_by_another(place: Path, monkeypatch: pytest.Mo
         assert cluster.status().state == "up"
 
 
-def test_down_after_a_daemon_died_stops_the_others(place: Path) -> None:
+def test_down_after_daemons_died_stops_the_others(place: Path) -> None:
     cluster = up(place, nodes=2)
     cluster.stop_daemon("slurmd", "n2", signal=signal.SIGKILL)
     cluster.stop_daemon("mariadbd", signal=signal.SIGKILL)
+    cluster.stop_daemon("slurmctld", signal=signal.SIGKILL)
     assert cluster.status().state == "degraded"
     down(place)
     assert_nothing_left(place)
