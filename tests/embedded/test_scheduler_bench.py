@@ -65,6 +65,11 @@ class Bench:
         os.kill(pid, 9)
         self.until(lambda: not alive(pid), "scheduler dead")
 
+    def stop(self) -> None:
+        pid = self.daemon()
+        self.scheduler.stop()
+        self.until(lambda: not alive(pid), "scheduler gone")
+
 
 def alive(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
@@ -89,5 +94,5 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     finally:
         bench.scheduler.cancel([row.job_id for row in bench.scheduler.queue()])
         bench.until(lambda: not bench.scheduler.queue(), "all gone")
-        bench.scheduler.stop()
+        bench.stop()
         shutil.rmtree(directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What may go wrong around the embedded scheduler: it is killed, its jobs vanish, others interfere."""
+"""What may go wrong around the embedded scheduler: it is killed, jobs vanish, others interfere."""
 
 from __future__ import annotations
 
@@ -135,8 +135,7 @@ def test_finished_jobs_are_known_after_a_restart(bench: Bench) -> None:
 
 def test_a_damaged_queue_is_put_aside(bench: Bench) -> None:
     bench.ended(bench.submit("true"))
-    bench.scheduler.stop()
-    bench.until(lambda: not (bench.private / "socket").exists())
+    bench.stop()
     for name in ("queue.db-wal", "queue.db-shm"):
         (bench.private / name).unlink(missing_ok=True)
     (bench.private / "queue.db").write_bytes(b"no database at all" * 1000)
@@ -150,8 +149,7 @@ def test_an_idle_scheduler_leaves_and_comes_back(
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "0.3")
     quick = EmbeddedScheduler()
     held = bench.submit("true", "--hold")
-    bench.scheduler.stop()
-    bench.until(lambda: not (bench.private / "socket").exists())
+    bench.stop()
     assert [row.job_id for row in quick.queue()] == [held]
     pid = bench.daemon()
     bench.until(lambda: not alive(pid), "left when idle")

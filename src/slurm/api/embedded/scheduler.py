@@ -139,13 +139,14 @@ class Scheduler:
             shutil.rmtree(os.path.join(jobs, name), ignore_errors=True)
 
     def _adopt(self, job: Job, running: supervisor.Running, now: float) -> None:
-        job.start = running.started
+        job.start = int(running.started)
         self._occupy(job, running.pid, running.devices)
         if running.lives(self._boot):
             self._watch(running.pid)
             self._set_limits(job, running.started)
-            if job.ending:
-                self.end_jobs([job], job.ending, now)
+            if job.ending:  # it was under way: all of it, once more
+                ending, job.ending = job.ending, ""
+                self.end_jobs([job], ending, now)
         else:
             self.attempt_over(running.pid, now)
 

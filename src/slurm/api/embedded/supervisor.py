@@ -48,7 +48,7 @@ class Running:
     pid: int
     start_time: str
     boot: str
-    started: int
+    started: float
     devices: tuple[int, ...]
     batch_pid: int | None
 
@@ -100,7 +100,7 @@ def read_running(directory: str, run: str) -> Running | None:
         int(pid),
         start_time,
         boot,
-        int(started),
+        float(started),
         tuple(int(device) for device in devices.split(",") if device),
         int(lines[1]) if len(lines) > 1 else None,
     )
@@ -151,9 +151,7 @@ def _claim(launch: Launch) -> bool:
     draft = f"{path}.{os.getpid()}"
     devices = ",".join(map(str, launch.devices))
     started = host.start_time(os.getpid())
-    _write(
-        draft, f"{os.getpid()} {started} {launch.boot} {int(time.time())} {devices}\n", os.O_EXCL
-    )
+    _write(draft, f"{os.getpid()} {started} {launch.boot} {time.time():.3f} {devices}\n", os.O_EXCL)
     try:
         os.link(draft, path)
     except FileExistsError:
