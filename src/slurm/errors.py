@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm.cancelled import JobCancelled as JobCancelled
 
 
 class SlurmError(Exception):
@@ -47,6 +49,8 @@ def _rebuild(cls: type[SlurmError], state: dict[str, object]) -> SlurmError:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name most like `name`, for "did you mean"."""
+    from difflib import get_close_matches
+
     found = get_close_matches(name, list(known), n=1, cutoff=0.55)
     return found[0] if found else None
 
@@ -181,12 +185,6 @@ class JobFailed(JobError):
     code = "SLURM-E301"
 
 
-class JobCancelled(JobError, concurrent.futures.CancelledError):
-    """The job was cancelled, by this client or by somebody else."""
-
-    code = "SLURM-E302"
-
-
 class TimeLimitReached(JobError):
     """The job ran into its time limit."""
 
@@ -305,3 +303,12 @@ def join_names(names: Sequence[str]) -> str:
     if len(names) < 2:
         return "".join(names)
     return ", ".join(names[:-1]) + " or " + names[-1]
+
+
+def __getattr__(name: str) -> object:
+    """`JobCancelled` is loaded when it is used: its base class costs every job ten milliseconds."""
+    if name == "JobCancelled":
+        from slurm.cancelled import JobCancelled
+
+        return JobCancelled
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

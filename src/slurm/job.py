@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import pickle
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: How much of a log `tail` and error messages look at.
-_TAIL_BYTES = 64 << 10
+_TAIL_BYTES, _TAIL_MOST = 64 << 10, 4 << 20
 
 
 @dataclass(frozen=True)
@@ -168,6 +167,8 @@ class Job(Future[T], Generic[T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         """Await the value. A cancelled or timed-out waiter never cancels the job."""
+        import asyncio  # slow to import, and needed only where a loop runs already
+
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
 
@@ -449,11 +450,10 @@ class Job(Future[T], Generic[T]):
         """The last lines of the log; with `follow` also each new one until the job is over."""
         stream = "err" if stderr else "out"
         name = self.log_name(stream)
-        recent = self.cluster.backend.read(self.run, name, -_TAIL_BYTES)
-        yield from recent.decode("utf-8", "replace").splitlines()[-lines:]
+        offset = self._size(name) if follow else 0
+        yield from self._tail(stream, lines)
         if not follow:
             return
-        offset = self._size(name)
         rest = ""
         while True:
             over = self.done()
@@ -492,11 +492,16 @@ class Job(Future[T], Generic[T]):
         return b"".join(parts).decode("utf-8", "replace")
 
     def _tail(self, stream: str, lines: int) -> list[str]:
-        try:
-            data = self.cluster.backend.read(self.run, self.log_name(stream), -_TAIL_BYTES)
-        except errors.SlurmError:
-            return []  # a log that cannot be read must not hide why the job failed
-        return data.decode("utf-8", "replace").splitlines()[-lines:]
+        size = _TAIL_BYTES
+        while True:
+            try:
+                data = self.cluster.backend.read(self.run, self.log_name(stream), -size)
+            except errors.SlurmError:
+                return []  # a log that cannot be read must not hide why the job failed
+            found = data.decode("utf-8", "replace").splitlines()
+            if len(found) > lines or len(data) < size or size >= _TAIL_MOST:
+                return found[-lines:]
+            size *= 4
 
     # ---- requests -------------------------------------------------------------------------------
 

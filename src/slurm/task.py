@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
-
-from slurm.errors import UsageError
-from slurm.model.options import merge, normalize
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -23,6 +21,8 @@ T = TypeVar("T")
 class Task(Generic[P, T]):
     """A function with options. Calling it inside `with Cluster(...)` submits it as a job."""
 
+    __name__: str
+
     def __init__(
         self,
         function: Callable[P, T],
@@ -30,9 +30,13 @@ class Task(Generic[P, T]):
         packaging: str | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
+        self.__name__ = str(getattr(function, "__name__", type(function).__name__))
         self._function = function
-        self._options = options or {}
+        self._given = options or {}
+        self._checked: dict[str, object] | None = None
         self._packaging = packaging
+        if options and not _inside_a_job():
+            self._check()
 
     @property
     def unwrapped(self) -> Callable[P, T]:
@@ -42,7 +46,14 @@ class Task(Generic[P, T]):
     @property
     def options(self) -> dict[str, object]:
         """This task's own options, checked; a cluster's defaults come in at submission."""
-        return dict(self._options)
+        return dict(self._check())
+
+    def _check(self) -> dict[str, object]:
+        if self._checked is None:
+            from slurm.model.options import normalize
+
+            self._checked = normalize(self._given, where=f"@task of {self.__name__}")
+        return self._checked
 
     @property
     def packaging(self) -> str | None:
@@ -52,7 +63,8 @@ class Task(Generic[P, T]):
     @property
     def name(self) -> str:
         """What jobs of this task are called."""
-        return str(self._options.get("job_name") or getattr(self, "__name__", "task"))
+        given = self._given.get("job_name") or self._given.get("name")
+        return str(given or self.__name__)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit a call to the active cluster."""
@@ -68,11 +80,12 @@ class Task(Generic[P, T]):
         self, *, packaging: str | None = None, **options: Unpack[TaskOptions]
     ) -> Task[P, T]:
         """The same task with other options; this one stays as it is."""
+        from slurm.model.options import merge, normalize
+
         given = normalize(options, where=f"{self.name}.with_options")
-        layers = {**self._options, **{k: None for k, v in given.items() if v is None}}
-        merged = merge(self._options, given)
+        merged = merge(self._check(), given)
         # A None must go on to remove a default of the cluster, too.
-        merged.update({k: None for k, v in layers.items() if v is None and k not in merged})
+        merged.update({k: None for k in (*self._check(), *given) if k not in merged})
         return Task(self._function, merged, packaging or self._packaging)
 
     def __repr__(self) -> str:
@@ -83,8 +96,14 @@ class Task(Generic[P, T]):
 
         if by_value_reason(self._function) is None:
             place = (self._function.__module__, self._function.__qualname__)
-            return _task_by_name, (*place, self._options, self._packaging)
-        return Task, (self._function, self._options, self._packaging)
+            return _task_by_name, (*place, self._given, self._packaging)
+        return Task, (self._function, self._given, self._packaging)
+
+
+def _inside_a_job() -> bool:
+    """In a job a task's options are checked when they are used: the client has checked them, and
+    a module full of tasks should import quickly there."""
+    return "SLURM_SDK_RUN" in os.environ
 
 
 def _task_by_name(
@@ -109,7 +128,7 @@ def task(
     *, packaging: str | None = None, **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[P, T]], Task[P, T]]: ...
 def task(
-    function: Callable[..., Any] | None = None,
+    function: Any = None,
     /,
     *,
     packaging: str | None = None,
@@ -124,13 +143,14 @@ def task(
     if isinstance(function, Task):
         return function.with_options(packaging=packaging, **options)
     if not callable(function):
+        from slurm.errors import UsageError
+
         raise UsageError(
             f"task() takes a function, not {function!r}",
             hint="write @task above a function, or task(function, time='2h')",
         )
-    given = normalize(options, where=f"@task of {getattr(function, '__name__', function)}")
     if packaging is not None:
         from slurm.packaging import check_packaging
 
         check_packaging(packaging)
-    return Task(function, given, packaging)
+    return Task(function, options, packaging)

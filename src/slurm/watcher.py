@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -308,7 +307,7 @@ class Watcher:
 
 # ---- one per target -----------------------------------------------------------------------------
 
-_watchers: weakref.WeakValueDictionary[str, Watcher] = weakref.WeakValueDictionary()
+_watchers: dict[str, Watcher] = {}
 _watchers_lock = threading.Lock()
 
 
@@ -324,7 +323,7 @@ def watcher_for(backend: Backend) -> Watcher:
 def _forget_after_fork() -> None:
     """A child has no watcher thread; it makes its own when it needs one."""
     global _watchers, _watchers_lock
-    _watchers = weakref.WeakValueDictionary()
+    _watchers = {}
     _watchers_lock = threading.Lock()
 
 

@@ -156,7 +156,7 @@ def test_arguments_that_do_not_fit_are_refused_before_submission(cluster: Cluste
 
 def test_a_job_works_with_the_standard_librarys_tools(cluster: Cluster) -> None:
     jobs = [add(i, 0) for i in range(4)]
-    done, rest = concurrent.futures.wait(jobs, timeout=WAIT)
+    rest = concurrent.futures.wait(jobs, timeout=WAIT).not_done
     assert not rest
     assert sorted(j.result() for j in concurrent.futures.as_completed(jobs, timeout=WAIT)) == [
         0, 1, 2, 3,
@@ -195,9 +195,11 @@ def test_threads_see_the_only_open_cluster_and_refuse_to_choose_among_two(
 ) -> None:
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         assert pool.submit(lambda: add(1, 1).result(WAIT)).result(WAIT) == 2
-        with Cluster("embedded", job_base_dir=tmp_path / "other"):
-            with pytest.raises(slurm.NoActiveCluster, match=r"cluster\.submit\(add\)"):
-                pool.submit(lambda: add(1, 1)).result(WAIT)
+        with (
+            Cluster("embedded", job_base_dir=tmp_path / "other"),
+            pytest.raises(slurm.NoActiveCluster, match=r"cluster\.submit\(add\)"),
+        ):
+            pool.submit(lambda: add(1, 1)).result(WAIT)
 
 
 def test_async_tasks_started_inside_the_block_see_the_cluster(cluster: Cluster) -> None:

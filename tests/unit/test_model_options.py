@@ -1,6 +1,7 @@
 """Options: right ones become sbatch flags, wrong ones are refused with the fix."""
 
 import datetime
+import os
 import pickle
 import typing
 from pathlib import Path
@@ -129,7 +130,8 @@ def test_every_option_has_a_golden_value() -> None:
 
 def test_the_typed_dict_and_the_table_have_the_same_names_in_the_same_order() -> None:
     assert tuple(TaskOptions.__annotations__) == option_names()
-    typing.get_type_hints(TaskOptions)  # each type can be evaluated
+    names = {**vars(datetime), "PathLike": os.PathLike}
+    typing.get_type_hints(TaskOptions, localns=names)  # each type can be evaluated
 
 
 def test_the_table_agrees_with_itself() -> None:

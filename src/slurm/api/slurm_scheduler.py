@@ -125,7 +125,7 @@ class SlurmScheduler:
         if env is None:
             env = commands.command_env(os.environ)
         try:
-            done = subprocess.run(  # noqa: UP022 - capture_output is newer than Python 3.6
+            done = subprocess.run(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

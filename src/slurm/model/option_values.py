@@ -6,7 +6,6 @@ argument, the value and what works. Each also takes its own plain form and retur
 
 from __future__ import annotations
 
-import datetime
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -211,6 +210,8 @@ def limited(value: object, name: str) -> Seconds:
 
 def moment(value: object, name: str) -> str:
     """A point in time in Slurm's words, a `datetime` on the cluster's clock, or a `timedelta`."""
+    import datetime
+
     if isinstance(value, datetime.timedelta):
         return f"now+{limited(value, name)}"
     if isinstance(value, datetime.datetime):

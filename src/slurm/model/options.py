@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, timedelta
-from os import PathLike
-from typing import NoReturn, TypedDict
+from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from slurm.errors import OptionError, nearest
 from slurm.model.option_table import (
@@ -21,6 +19,10 @@ from slurm.model.option_table import (
 )
 from slurm.model.option_values import text
 from slurm.model.units import brief, refuse
+
+if TYPE_CHECKING:
+    from datetime import date, datetime, timedelta
+    from os import PathLike
 
 __all__ = [
     "OPTIONS",

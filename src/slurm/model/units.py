@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import math
 import re
 from reprlib import Repr
@@ -74,8 +73,6 @@ def parse_duration(value: object, name: str = "time") -> Seconds | None:
     """
     if isinstance(value, Seconds):
         seconds: int = value
-    elif isinstance(value, datetime.timedelta):
-        seconds = -(-value // datetime.timedelta(seconds=1))
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         seconds = _ceiling(value * 60, name, value, _DURATION_FORMS)
     elif isinstance(value, str):
@@ -89,7 +86,12 @@ def parse_duration(value: object, name: str = "time") -> Seconds | None:
             refuse(name, value, "is not a time", _DURATION_FORMS)
         seconds = found
     else:
-        refuse(name, value, f"a time cannot be {_a(value)}", _DURATION_FORMS)
+        # Imported here: most time limits are text, and every job would pay for it.
+        from datetime import timedelta
+
+        if not isinstance(value, timedelta):
+            refuse(name, value, f"a time cannot be {_a(value)}", _DURATION_FORMS)
+        seconds = -(-value // timedelta(seconds=1))
     if seconds <= 0:
         hint = 'leave it out for the partition\'s default, or write "UNLIMITED" for no limit'
         refuse(name, value, "a time must be longer than zero", hint)
