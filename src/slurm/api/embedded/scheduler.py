@@ -277,6 +277,7 @@ class Scheduler:
                 supervisor.Launch(
                     live.directory, job.run, live.argv(), environ, attempt.work_directory, output,
                     error, request.append, live.batch.umask, self._boot, devices,
+                    self.kill_wait,
                 )
             )  # fmt: skip
         except (OSError, ValueError) as problem:

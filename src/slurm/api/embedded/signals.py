@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from slurm.api.embedded import host, supervisor
 from slurm.api.embedded.queue import Job
@@ -14,7 +13,8 @@ def ask_to_end(job: Job, directory: str, table: Mapping[int, int]) -> bool:
     """Send SIGTERM to all processes of a job, stopped ones too; False if it has none yet."""
     processes = _processes(job, table)
     # Each rank hears it from here; its srun would tell it a second time.
-    starters = _step_starters(job, directory, processes)
+    starters = supervisor.step_starters(directory, job.run, processes)
+    supervisor.mark_told(directory, job.run)
     host.send_signal([pid for pid in processes if pid not in starters], signal.SIGTERM)
     host.send_signal(processes, signal.SIGCONT)
     return bool(processes)
@@ -32,7 +32,7 @@ def send(job: Job, directory: str, signum: int, scope: str) -> None:
     """
     table = host.process_table()
     processes = _processes(job, table)
-    starters = _step_starters(job, directory, processes)
+    starters = supervisor.step_starters(directory, job.run, processes)
     ranks = [rank for starter in starters for rank in host.descendants(table, starter)]
     running = supervisor.read_running(directory, job.run)
     shell = running.batch_pid if running is not None else None
@@ -44,15 +44,3 @@ def send(job: Job, directory: str, signum: int, scope: str) -> None:
 def _processes(job: Job, table: Mapping[int, int]) -> list[int]:
     """All processes of a running job; its supervisor is not one of them."""
     return [] if job.pid is None else host.descendants(table, job.pid)
-
-
-def _step_starters(job: Job, directory: str, processes: Collection[int]) -> set[int]:
-    """The srun processes of a job, among those of its processes that live."""
-    folder = os.path.join(directory, f"steps.{job.run}")
-    found = set()
-    for name in os.listdir(folder) if os.path.isdir(folder) else ():
-        with open(os.path.join(folder, name), encoding="ascii") as file:
-            text = file.read().strip()
-        if text.isdigit():  # else its srun has not written it yet
-            found.add(int(text))
-    return found.intersection(processes)

@@ -12,13 +12,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from slurm.api.embedded import host
 
 LAUNCH_FAILED = 53  # what Slurm reports as the signal when a job's log cannot be opened
-_STRAGGLERS_LIVE_S = 5.0
+_UNKILLABLE_AFTER_S = 5.0
 # The supervisor outlives them; the script gets them back as a new program expects them.
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -39,6 +39,7 @@ class Launch:
     umask: int
     boot: str
     devices: tuple[int, ...]
+    kill_wait: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,26 @@ def exit_file(directory: str, run: str) -> str:
     return os.path.join(directory, f"exit.{run}")
 
 
+def step_starters(directory: str, run: str, processes: Collection[int]) -> set[int]:
+    """The srun processes of an attempt, among those of its processes that live."""
+    folder = os.path.join(directory, f"steps.{run}")
+    found = set()
+    for name in os.listdir(folder) if os.path.isdir(folder) else ():
+        text = _read(os.path.join(folder, name)).strip()
+        if text.isdigit():  # else its srun has not written it yet
+            found.add(int(text))
+    return found.intersection(processes)
+
+
+def mark_told(directory: str, run: str) -> bool:
+    """Note that the steps of this attempt are being asked to end; False if they already were."""
+    try:
+        _write(os.path.join(directory, f"told.{run}"), "", os.O_EXCL)
+    except FileExistsError:
+        return False
+    return True
+
+
 def read_running(directory: str, run: str) -> Running | None:
     """The run file's content, if the attempt was started."""
     lines = _read(run_file(directory, run)).splitlines()
@@ -137,7 +158,7 @@ def _supervise(launch: Launch) -> None:
     os.chdir("/")
     _write(run_file(launch.directory, launch.run), f"{child}\n", os.O_APPEND)
     status = _wait_for(child)
-    _kill_stragglers(child, reaper)
+    _end_the_rest(launch, child, reaper)
     code = os.waitstatus_to_exitcode(status)
     _record(launch, max(code, 0), max(-code, 0))
 
@@ -209,19 +230,31 @@ def _wait_for(child: int) -> int:
             return status
 
 
-def _kill_stragglers(script: int, reaper: bool) -> None:
-    """End what the script left running, as Slurm does when the batch script is over."""
-    host.send_group_signal(script, signal.SIGKILL)
-    give_up = time.monotonic() + _STRAGGLERS_LIVE_S
-    while reaper and time.monotonic() < give_up:
+def _end_the_rest(launch: Launch, script: int, reaper: bool) -> None:
+    """End what the script left running, as Slurm does: steps are asked, the rest is killed."""
+    if not reaper:
+        host.send_group_signal(script, signal.SIGKILL)
+        return
+    patience = time.monotonic() + launch.kill_wait
+    pause = 0.002
+    while time.monotonic() < patience + _UNKILLABLE_AFTER_S:
         try:
-            reaped, _ = os.waitpid(-1, os.WNOHANG)
+            while os.waitpid(-1, os.WNOHANG) != (0, 0):
+                continue
         except ChildProcessError:
             return
-        if not reaped:
-            below = host.descendants(host.process_table(), os.getpid())
-            host.send_signal(below, signal.SIGKILL)
-            time.sleep(0.002)
+        table = host.process_table()
+        below = host.descendants(table, os.getpid())
+        starters = step_starters(launch.directory, launch.run, below)
+        ranks = {rank for starter in starters for rank in host.descendants(table, starter)}
+        if time.monotonic() > patience:
+            starters, ranks = set(), set()
+        host.send_signal(set(below) - starters - ranks, signal.SIGKILL)
+        if ranks and mark_told(launch.directory, launch.run):
+            host.send_signal(ranks, signal.SIGTERM)
+            host.send_signal(ranks, signal.SIGCONT)
+        time.sleep(pause)
+        pause = min(2 * pause, 0.1)
 
 
 def _record(launch: Launch, code: int, signum: int) -> None:
