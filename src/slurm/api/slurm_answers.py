@@ -4,7 +4,6 @@ The commands about jobs are in `slurm_commands`. Like there, nothing is started 
 are run with `command_env`, and the file runs on Python 3.6.
 """
 # Shipped to old Pythons, so no newer syntax:
-# ruff: noqa: UP006, UP035, UP045
 
 import re
 from typing import Dict, List, NamedTuple, Optional, Tuple
@@ -110,7 +109,7 @@ def sinfo_command() -> List[str]:
 def parse_partitions(text: str) -> List[PartitionStatus]:
     """The rows of `sinfo_command`."""
     rows = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line.strip() or line.startswith("CLUSTER: "):
             continue
         fields = line.split("\x1f")
@@ -139,7 +138,7 @@ def show_config_command() -> List[str]:
 def parse_config(text: str) -> Dict[str, str]:
     """The settings by name, such as MaxArraySize, MinJobAge, KillWait, SLURM_VERSION; all text."""
     settings = {}  # type: Dict[str, str]
-    for line in text.splitlines():
+    for line in text.split("\n"):
         found = _SETTING.match(line)
         if found:
             # The first counts: sections of plug-ins (cgroup.conf, ...) follow the main one.
@@ -192,68 +191,72 @@ def is_unreachable(stderr: str) -> bool:
     return _UNREACHABLE.search(stderr) is not None
 
 
-def is_unknown_job(stderr: str) -> bool:
-    """Whether a command failed because the controller does not know the job."""
-    return _UNKNOWN_JOB.search(stderr) is not None
+def is_unknown_job(output: str) -> bool:
+    """Whether a command failed because the controller does not know the job, or not any more.
+
+    A signal to a job that has ended is refused with the same words; scancel alone says nothing.
+    Give stdout too: of an array element scontrol says it there.
+    """
+    return _UNKNOWN_JOB.search(output) is not None
 
 
 # Slurm's words, what they mean in ours, and what helps. The first row that fits counts, so the
 # precise ones stand above the vague ones.
 _REFUSALS = (
     (
-        r"[Ii]nvalid partition|partition .* (is )?not (valid|available)",
+        r"invalid partition|partition .* (is )?not (valid|available)",
         "the partition does not exist or is closed to you",
         "choose one that `sinfo -s` lists: partition=...",
     ),
     (
-        r"[Gg]roup not permitted to use this partition",
+        r"group not permitted to use this partition",
         "the partition is closed to your group",
         "choose another partition (`sinfo -s`), or ask the administrators for access to it",
     ),
     (
-        r"[Ii]nvalid account|account/partition combination",
+        r"invalid account|account/partition combination",
         "the account does not exist, or may not be used by you or with this partition",
         "choose one that `sacctmgr show assoc user=$USER format=account,partition,qos` lists: "
         "account=...",
     ),
     (
-        r"SubmitJob|[Jj]ob submit limit|MaxSubmit",
-        "a limit on your jobs, their number or their size, is reached",
-        "wait until some jobs have ended, or ask for less; `sacctmgr show qos` and "
+        r"(Max|Grp)SubmitJob",
+        "the limit on the number of your jobs is reached",
+        "submit again when some jobs have ended; `sacctmgr show qos` and "
         "`sacctmgr show assoc user=$USER` list the limits",
     ),
     (
-        r"[Ii]nvalid qos",
+        r"invalid qos",
         "the QOS does not exist or may not be used by you",
         "choose one that `sacctmgr show assoc user=$USER format=qos` lists: qos=...",
     ),
     (
-        r"accounting/QOS policy|QOS\w*Limit|QOS(Max|Grp|Min)|Assoc(Max|Grp)\w*",
+        r"accounting/QOS policy|(QOS|Assoc)(Max|Grp|Min|\w*Limit)",
         "the request is above a limit of your account or QOS",
         "ask for less; `sacctmgr show qos` and `sacctmgr show assoc user=$USER` list the limits",
     ),
     (
-        r"[Tt]ime limit is invalid|exceeds? .*time limit|Invalid --time",
+        r"time limit is invalid|exceeds? .*time limit|Invalid --time",
         "the time is missing, malformed or above the partition's limit",
         "ask for less: time=...; `sinfo -o '%P %l'` lists the limits",
     ),
     (
-        r"[Mm]emory (specification|required)|Invalid --mem",
+        r"memory (specification|required)|Invalid --mem",
         "no node has the memory that was asked for",
         "ask for less: mem=...; `sinfo -o '%P %m'` lists the MiB of the nodes",
     ),
     (
-        r"[Dd]ependenc",
+        r"dependenc",
         "a dependency is malformed or names a job that Slurm does not know",
         "name jobs that are still known to `squeue` or `sacct`: dependency=...",
     ),
     (
-        r"[Jj]ob array|--array",
+        r"job array|--array",
         "the array specification is malformed or above the cluster's MaxArraySize",
         "use smaller indexes; `scontrol show config | grep MaxArraySize` tells the limit",
     ),
     (
-        r"generic resource|[Gg][Rr][Ee][Ss]|TRES",
+        r"generic resource|gres|TRES",
         "the generic resource (GPU, ...) does not exist here in that kind or number",
         "choose what `sinfo -o '%P %G'` lists: gpus=... or gres=...",
     ),
@@ -278,7 +281,7 @@ _REFUSALS = (
         "choose nodes that `sinfo -N` lists",
     ),
     (
-        r"node configuration is not available|[Nn]ode count|more processors|Too many tasks"
+        r"node configuration is not available|node count|more processors|Too many tasks"
         r"|PartitionConfig|partition configuration",
         "no set of nodes can ever satisfy the request",
         "ask for fewer CPUs, nodes or GPUs, or another partition; "
@@ -295,12 +298,12 @@ _REFUSALS = (
         "check that munge runs here with the cluster's key: `munge -n | unmunge`",
     ),
     (
-        r"[Pp]ermission denied|not permitted|[Ii]nvalid user",
+        r"permission denied|not permitted|invalid user",
         "the scheduler does not allow it to you",
         "ask the administrators for access, or choose another account or partition",
     ),
     (
-        r"unrecognized option|[Ii]nvalid (option|--)|Invalid -",
+        r"unrecognized option|invalid (option|--)|Invalid -",
         "this version of sbatch does not know an option, or not with that value",
         "`sbatch --version` and `sbatch --help` tell what it knows",
     ),
@@ -316,7 +319,7 @@ def explain_sbatch_error(stderr: str) -> Tuple[str, str]:
             "try again in a minute; `scontrol ping` tells whether it is up",
         )
     for pattern, reason, hint in _REFUSALS:
-        if re.search(pattern, stderr):
+        if re.search(pattern, stderr, re.IGNORECASE):
             return reason, hint
     lines = [_PREFIX.sub("", line).strip() for line in stderr.splitlines() if line.strip()]
     last = lines[-1] if lines else "sbatch failed and gave no reason"

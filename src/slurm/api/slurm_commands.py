@@ -43,7 +43,8 @@ class JobStatus(NamedTuple):
     end: Optional[int]
     #: How often it was requeued; of sacct: how many earlier records it has.
     restarts: int
-    #: The whole path. In rows of sacct it is what accounting stores: see `accounted_path`.
+    #: The whole path. In rows of sacct it is `accounted_path` of it, and "" in the first seconds of
+    #: a job, until the controller has sent it: then it is not yet known, and not another job's.
     work_dir: str
     #: The job's name.
     name: str
@@ -250,7 +251,8 @@ def scontrol_records(text: str, first: str, whole: Iterable[str]) -> Iterator[Di
     """
     rest = re.compile(r"(?:^|(?<= ))({})=(.*)\Z".format("|".join(whole)))
     record = {}  # type: Dict[str, str]
-    for line in text.splitlines():
+    # Not splitlines: a path may hold what it takes for the end of a line.
+    for line in text.split("\n"):
         if line.startswith(first + "="):
             if record:
                 yield record
@@ -281,7 +283,8 @@ def _scontrol_job(fields: Dict[str, str]) -> JobStatus:
         return _status(
             job_id,
             fields["JobState"],
-            fields.get("Reason", ""),
+            # Here, and only here, Slurm writes the spaces of a reason as underscores.
+            fields.get("Reason", "").replace("_", " "),
             fields.get("NodeList", ""),
             fields["ExitCode"],
             (fields["SubmitTime"], fields["StartTime"], fields["EndTime"]),
@@ -332,12 +335,17 @@ def _sacct_row(line: str) -> JobStatus:
         raise UnreadableAnswer("sacct answered with a row we do not know: {!r}".format(line[:200]))
     job_id, state, reason, nodes, exit_status, submit, start, end, name, work_dir = fields
     times = (submit, start, end)
+    work_dir = accounted_path(work_dir)
     return _status(job_id, state, reason, nodes, exit_status, times, "0", work_dir, name)
 
 
 def accounted_path(path: str) -> str:
-    """A path as accounting stores it; compare this with `work_dir` of a row of sacct."""
-    return path.replace('"', "`")
+    """A path as far as accounting can tell it, which is what `parse_sacct` gives: for comparing.
+
+    Accounting turns double quotes into backquotes, and, depending on the character set of its
+    database, each character that is not ASCII into a question mark.
+    """
+    return re.sub(r"[^\x00-\x7f]", "?", path.replace('"', "`"))
 
 
 # ---- what the three have in common --------------------------------------------------------------
