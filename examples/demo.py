@@ -4,6 +4,7 @@ import statistics
 import tempfile
 import textwrap
 import time
+from typing import Any
 
 from slurm import Cluster, Job, JobContext, JobError, task
 
@@ -39,7 +40,7 @@ def crash() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def show_failure(job: Job[object]) -> None:
+def show_failure(job: Job[Any]) -> None:
     """Print what `job.result()` raises: the exception, and the job's traceback behind it."""
     error = job.exception()
     own = str(error) if isinstance(error, JobError) else f"{type(error).__name__}: {error}"
