@@ -6,6 +6,7 @@ import contextlib
 import json
 import pickle
 import queue
+import re
 import sys
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from slurm import errors, rundir
 from slurm.api.backend import JobKey
 from slurm.failure import Subject, failure, recorded
+from slurm.logs import Log
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 
@@ -25,9 +27,6 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
 T = TypeVar("T")
-
-#: How much of a log `tail` and error messages look at.
-_TAIL_BYTES, _TAIL_MOST = 64 << 10, 4 << 20
 
 
 @dataclass(frozen=True)
@@ -321,7 +320,7 @@ class Job(Future[T], Generic[T]):
         return error  # type: ignore[no-any-return]
 
     def _subject(self, log: bool = False) -> Subject:
-        lines = self._tail("err", 3) or self._tail("out", 3) if log else []
+        lines = self._log("err").last_words(3) or self._log("out").last_words(3) if log else []
         path = f"{self.cluster.base}/{self.run}"
         return Subject(self.name, self.id, path, self.options, lines, self.dependent)
 
@@ -430,8 +429,8 @@ class Job(Future[T], Generic[T]):
             node=self.node,
             exit_code=self.exit_code,
             timings=self.timings,
-            stdout_tail="\n".join(self._tail("out", tail_lines)),
-            stderr_tail="\n".join(self._tail("err", tail_lines)),
+            stdout_tail="\n".join(self._log("out").last_words(tail_lines)),
+            stderr_tail="\n".join(self._log("err").last_words(tail_lines)),
             is_terminal=super().done(),
             is_successful=self._verdict is Verdict.VALUE,
         )
@@ -440,39 +439,16 @@ class Job(Future[T], Generic[T]):
 
     def stdout(self) -> str:
         """All that the job has printed so far; "" before it starts."""
-        return self._log("out")
+        return self._log("out").text()
 
     def stderr(self) -> str:
         """All that the job has printed to standard error so far."""
-        return self._log("err")
+        return self._log("err").text()
 
     def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
         """The last lines of the log; with `follow` also each new one until the job is over."""
-        stream = "err" if stderr else "out"
-        name = self.log_name(stream)
-        offset = self._size(name) if follow else 0
-        yield from self._tail(stream, lines)
-        if not follow:
-            return
-        rest = ""
-        while True:
-            over = self.done()
-            data = self.cluster.backend.read(self.run, name, offset)
-            offset += len(data)
-            *whole, rest = (rest + data.decode("utf-8", "replace")).split("\n")
-            yield from whole
-            if over and not data:
-                break
-            if not data:
-                time.sleep(0.2)
-        if rest:
-            yield rest
-
-    def _size(self, name: str) -> int:
-        size = 0
-        while data := self.cluster.backend.read(self.run, name, size):
-            size += len(data)
-        return size
+        log = self._log("err" if stderr else "out")
+        return log.follow(lines, self.done) if follow else iter(log.last_lines(lines))
 
     def log_name(self, stream: str) -> str:
         """The path of a log (`out` or `err`), relative to the run or absolute where you set it."""
@@ -480,28 +456,10 @@ class Job(Future[T], Generic[T]):
         pattern = str(given) if given else f"{rundir.LOGS}/%j.{stream}"
         bare = self.key.bare
         marks = {"%j": bare, "%A": bare, "%a": str(self.index), "%x": self.name, "%%": "%"}
-        for mark, text in marks.items():
-            pattern = pattern.replace(mark, text)
-        return pattern
+        return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
 
-    def _log(self, stream: str) -> str:
-        name, parts, offset = self.log_name(stream), [], 0
-        while data := self.cluster.backend.read(self.run, name, offset):
-            parts.append(data)
-            offset += len(data)
-        return b"".join(parts).decode("utf-8", "replace")
-
-    def _tail(self, stream: str, lines: int) -> list[str]:
-        size = _TAIL_BYTES
-        while True:
-            try:
-                data = self.cluster.backend.read(self.run, self.log_name(stream), -size)
-            except errors.SlurmError:
-                return []  # a log that cannot be read must not hide why the job failed
-            found = data.decode("utf-8", "replace").splitlines()
-            if len(found) > lines or len(data) < size or size >= _TAIL_MOST:
-                return found[-lines:]
-            size *= 4
+    def _log(self, stream: str) -> Log:
+        return Log(self.cluster.backend, self.run, self.log_name(stream))
 
     # ---- requests -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from slurm import errors, rundir
+from slurm.api.slurm_commands import honoured_variables
 from slurm.job import Job
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
@@ -53,6 +54,8 @@ class Plan:
             f"  packaging  {self.environment.kind}: {self.environment.why}",
             f"  run        {self.submission.run}",
         ]
+        acting = honoured_variables(os.environ, options_set(self.script))
+        lines += [f"  honoured   {name}={value}" for name, value in sorted(acting.items())]
         return "\n".join(lines) + "\n\n" + self.script
 
 
@@ -133,7 +136,7 @@ class Submitter(Generic[P, T]):
             files,
             env=_secret_values(plan.options),
             cwd=submission.workdir,
-            options_set=_options_set(plan.script),
+            options_set=options_set(plan.script),
         )
         job: Job[T] = Job(
             cluster,
@@ -207,7 +210,7 @@ def _secret_values(options: dict[str, object]) -> dict[str, str]:
     return {str(name): os.environ[str(name)] for name in names}
 
 
-def _options_set(script: str) -> list[str]:
+def options_set(script: str) -> list[str]:
     """The sbatch options that the script sets, for which SBATCH_* variables must not speak."""
     lines = [line for line in script.splitlines() if line.startswith("#SBATCH --")]
     return [line[len("#SBATCH --") :].partition("=")[0] for line in lines]

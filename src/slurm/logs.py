@@ -1,0 +1,65 @@
+"""A job's log, read through the backend: whole, its last lines, or as it grows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from slurm.api.backend import Backend
+from slurm.errors import SlurmError
+
+#: How much is read for the last lines at first, and at most.
+_TAIL, _TAIL_MOST = 64 << 10, 4 << 20
+
+
+class Log:
+    """One log file of a run."""
+
+    def __init__(self, backend: Backend, run: str, name: str) -> None:
+        self._backend = backend
+        self._run = run
+        self._name = name
+
+    def _blocks(self, offset: int = 0) -> Iterator[bytes]:
+        while data := self._backend.read(self._run, self._name, offset):
+            yield data
+            offset += len(data)
+
+    def text(self) -> str:
+        """All of it so far; "" before the job starts."""
+        return b"".join(self._blocks()).decode("utf-8", "replace")
+
+    def last_lines(self, count: int) -> list[str]:
+        """The last lines; of very long ones only the end."""
+        size = _TAIL
+        while True:
+            data = self._backend.read(self._run, self._name, -size)
+            lines = data.decode("utf-8", "replace").splitlines()
+            if len(lines) > count or len(data) < size or size >= _TAIL_MOST:
+                return lines[-count:]
+            size *= 4
+
+    def last_words(self, count: int) -> list[str]:
+        """The same for an error message: a log that cannot be read must not hide the reason."""
+        try:
+            return self.last_lines(count)
+        except SlurmError:
+            return []
+
+    def follow(self, count: int, over: Callable[[], bool]) -> Iterator[str]:
+        """The last lines, then each new one until the job is over."""
+        offset = sum(map(len, self._blocks()))
+        yield from self.last_lines(count)
+        rest = ""
+        while True:
+            ended = over()
+            data = b"".join(self._blocks(offset))
+            offset += len(data)
+            *whole, rest = (rest + data.decode("utf-8", "replace")).split("\n")
+            yield from whole
+            if ended and not data:
+                break
+            if not data:
+                time.sleep(0.2)
+        if rest:
+            yield rest
