@@ -24,12 +24,18 @@ class Subject:
     options: Mapping[str, object]
     last_lines: Sequence[str] = ()
     dependency: bool = False
+    untrusted: str | None = None
 
 
 def failure(verdict: Verdict, seen: Evidence, job: Subject) -> errors.SlurmError:
     """The error for every verdict but VALUE and RAISED, which bring their own."""
     if verdict is Verdict.EXITED:
         return _exited(seen, job)
+    if verdict is Verdict.UNTRUSTED:
+        return errors.UntrustedRun(
+            f"{_label(job)}: {job.untrusted}",
+            hint="nothing in it was unpickled; find out who wrote there",
+        )
     if verdict is Verdict.OUT_OF_MEMORY:
         return _by_state(JobState.OUT_OF_MEMORY, seen, job)
     if verdict is Verdict.FAILED:

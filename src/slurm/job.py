@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import pickle
 import queue
 import re
-import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -17,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.backend import JobKey
-from slurm.failure import Subject, failure, recorded
+from slurm.failure import Subject, failure
 from slurm.logs import Log
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
+from slurm.results import Results
 
 if TYPE_CHECKING:
     from slurm.api.slurm_commands import JobStatus
@@ -250,79 +249,19 @@ class Job(Future[T], Generic[T]):
         """The value or the error, made of the evidence once, in the thread that asks for it."""
         with self._decoding:
             if self._decoded is None:
-                self._decoded = self._make_outcome()
+                assert self._verdict is not None
+                subject = self._subject(log=self._verdict is not Verdict.VALUE)
+                results = Results(self.cluster.backend, self.run, self.evidence, subject)
+                self._decoded = results.outcome(self._verdict, bool(self.options.get("all_ranks")))
                 self.evidence.records.clear()
             return self._decoded
-
-    def _make_outcome(self) -> tuple[Any, BaseException | None]:
-        verdict, seen = self._verdict, self.evidence
-        assert verdict is not None
-        if verdict is Verdict.VALUE:
-            return self._load_values()
-        trouble = seen.trouble()
-        if verdict is Verdict.RAISED and trouble is not None:
-            return None, self._load_exception(trouble)
-        if verdict is Verdict.UNTRUSTED:
-            return None, errors.UntrustedRun(
-                f"{self.name}: {self.untrusted}",
-                hint="nothing in it was unpickled; find out who wrote there",
-            )
-        error = failure(verdict, seen, self._subject(log=True))
-        if trouble is not None and verdict is Verdict.OUT_OF_MEMORY:
-            error.__cause__ = self._load_exception(trouble)
-        return None, error
-
-    def _load_values(self) -> tuple[Any, BaseException | None]:
-        try:
-            if not self.options.get("all_ranks"):
-                record = self.evidence.value()
-                assert record is not None
-                return self._load(record), None
-            values = {r.rank: r for r in self.evidence.records if r.kind == rundir.VALUE}
-            return [self._load(values[rank]) for rank in sorted(values)], None
-        except errors.SlurmError as error:
-            return None, error
-
-    def _load(self, record: rundir.Record) -> Any:
-        try:
-            return pickle.loads(self._payload(record))
-        except errors.SlurmError:
-            raise
-        except Exception as error:
-            there = record.header.get("python", "?")
-            here = "{}.{}.{}".format(*sys.version_info[:3])
-            raise errors.ResultUnreadable(
-                f"the value of {self.name} (job {self.id}) cannot be read here: "
-                f"{type(error).__name__}: {error}",
-                hint=f"it was written by Python {there}, this is {here}; a module that it needs "
-                "may be missing here",
-            ) from error
-
-    def _payload(self, record: rundir.Record) -> bytes:
-        name = record.header.get("file")
-        if name is None:
-            return record.payload
-        data = self.cluster.backend.read_value(self.run, str(name))
-        return rundir.checked_payload(record, data)
-
-    def _load_exception(self, record: rundir.Record) -> BaseException:
-        error: Any = None
-        if record.payload or record.header.get("file"):
-            try:
-                error = pickle.loads(self._payload(record))
-            except Exception:  # noqa: BLE001 - unpickling runs any code; the text is complete
-                error = None
-        if not isinstance(error, Exception):
-            error = recorded(record, self._subject())
-        text = record.header.get("traceback")
-        if text:
-            error.__cause__ = errors.RemoteTraceback(text.rstrip("\n"))
-        return error  # type: ignore[no-any-return]
 
     def _subject(self, log: bool = False) -> Subject:
         lines = self._log("err").last_words(3) or self._log("out").last_words(3) if log else []
         path = f"{self.cluster.base}/{self.run}"
-        return Subject(self.name, self.id, path, self.options, lines, self.dependent)
+        return Subject(
+            self.name, self.id, path, self.options, lines, self.dependent, self.untrusted
+        )
 
     # ---- what a person wants to know ------------------------------------------------------------
 
