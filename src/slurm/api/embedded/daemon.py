@@ -78,12 +78,12 @@ class Daemon:
             self._polled.discard(pid)
             scheduler.attempt_over(pid, now)
         scheduler.fire(now)
-        scheduler.settle(now)
+        scheduler.waiting.settle(now)
         # What a client is told, and what runs, is on disk first.
         scheduler.queue.try_commit()
         self._send_answers()
         more = scheduler.start_ready(now)
-        scheduler.settle(now)
+        scheduler.waiting.settle(now)
         scheduler.queue.try_commit()
         if now - self._pruned > _PRUNE_EVERY_S:
             self._pruned = now

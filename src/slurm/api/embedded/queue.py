@@ -207,6 +207,8 @@ def _open(path: str) -> sqlite3.Connection:
     """Open the queue; a damaged or unknown one is put aside, for jobs must be able to run."""
     try:
         return _connect(path)
+    except sqlite3.OperationalError:
+        raise  # locked, no room, no permission: nothing is wrong with the file
     except sqlite3.DatabaseError:
         aside = f"{path}.{int(time.time())}.damaged"
         os.replace(path, aside)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import heapq
 import os
 import shutil
 import signal
@@ -11,18 +9,19 @@ import time
 from collections.abc import Callable, Iterable
 
 from slurm.api.embedded import host, signals, supervisor
-from slurm.api.embedded.engine import REASONS, Facts, Lanes, Place, Verdict, judge, outcome
+from slurm.api.embedded.engine import REASONS, outcome
 from slurm.api.embedded.environment import RUN_VARIABLE, Attempt, job_environment, log_files
-from slurm.api.embedded.live import LiveBatch, Timer, Timers, facts_of, interpreter, write_batch
-from slurm.api.embedded.place import Place as Files
+from slurm.api.embedded.live import LiveBatch, Timer, interpreter, write_batch
+from slurm.api.embedded.place import Place
 from slurm.api.embedded.queue import Batch, Job, Queue
 from slurm.api.embedded.request import Need, make_request, need_of
 from slurm.api.embedded.sbatch_lines import BadRequest, add_environment, read_options
-from slurm.api.embedded.values import Edge
+from slurm.api.embedded.waiting import NO_REASON, Waiting
 
 # One turn of the event loop starts no more jobs than this: requests are not kept waiting.
 _STARTS_PER_TURN = 16
-_SLURM_SAYS_NOTHING = "None"
+# A job that is lost again and again is not started for ever; Slurm's max_batch_requeue is 5, too.
+_MOST_RESTARTS = 5
 
 
 class Scheduler:
@@ -30,7 +29,7 @@ class Scheduler:
 
     def __init__(
         self,
-        files: Files,
+        files: Place,
         queue: Queue,
         machine: host.Machine,
         *,
@@ -43,20 +42,18 @@ class Scheduler:
         self.machine = machine
         self.kill_wait = kill_wait
         self.node = os.uname().nodename.split(".")[0]
-        self.live: dict[int, LiveBatch] = {}
-        self.jobs: dict[int, Job] = {}
         self.running: dict[int, Job] = {}
-        self.lanes = Lanes()
-        self.timers = Timers()
+        self.waiting = Waiting(queue, self._finish)
+        self.live = self.waiting.live
+        self.jobs = self.waiting.jobs
+        self.lanes = self.waiting.lanes
+        self.timers = self.waiting.timers
         self.free = Need(machine.cpus, machine.memory_mb, machine.gpus)
         self._free_devices = list(range(machine.gpus))
         self._user = user
         self._watch = watch
         self._boot = host.boot_id()
-        self._dependents: dict[int, set[int]] = {}
-        self._names: dict[str, list[int]] = {}
         self._full: set[int] = set()
-        self._touched: collections.deque[tuple[int, int | None, str]] = collections.deque()
 
     # ---- taking jobs ----------------------------------------------------------------------------
 
@@ -72,9 +69,7 @@ class Scheduler:
         options = add_environment(read_options(script), environ)
         request = make_request(options, name, now)
         need = need_of(request, self.machine)
-        for edge in request.dependency.edges if request.dependency else ():
-            if edge.kind != "singleton" and self._facts(edge, edge.index) is None:
-                raise BadRequest(f"Job dependency problem: there is no job {edge.job}.")
+        self.waiting.check(request)
         indices: tuple[int | None, ...] = request.array or (None,)
         first = self.queue.reserve_ids(len(indices) + (request.array is not None))
         work_dir = os.path.join(cwd, request.chdir or "").rstrip("/") or "/"
@@ -93,20 +88,9 @@ class Scheduler:
             self.queue.rollback()
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        self._enter(LiveBatch(batch, request, need, directory, jobs))
-        self._consider_batch(first, now)
+        self.waiting.enter(LiveBatch(batch, request, need, directory, jobs))
+        self.waiting.consider_batch(first, now)
         return first
-
-    def _enter(self, live: LiveBatch) -> None:
-        batch = live.batch
-        self.live[batch.id] = live
-        self.jobs.update((job.id, job) for job in live.jobs.values())
-        heapq.heappush(self._names.setdefault(batch.name, []), batch.id)
-        for edge in live.request.dependency.edges if live.request.dependency else ():
-            target = self.jobs.get(edge.job)
-            target_batch = target.batch if target is not None else edge.job
-            if target_batch in self.live:
-                self._dependents.setdefault(target_batch, set()).add(batch.id)
 
     def recover(self, now: float) -> None:
         """Take over what an earlier scheduler left: waiting, running, ended or lost jobs."""
@@ -122,15 +106,15 @@ class Scheduler:
             except BadRequest:  # the machine became smaller: as much as there is
                 need = Need(self.machine.cpus, self.machine.memory_mb, self.machine.gpus)
             directory = self.files.batch(batch.id)
-            self._enter(LiveBatch(batch, request, need, directory, jobs[batch.id]))
+            self.waiting.enter(LiveBatch(batch, request, need, directory, jobs[batch.id]))
         for batch_id in batch_ids:
             for job in [job for job in jobs[batch_id].values() if job.end is None]:
                 running = supervisor.read_running(self.files.batch(batch_id), job.run)
                 if running is not None:
                     self._adopt(job, running, now)
         for batch_id in batch_ids:
-            self._consider_batch(batch_id, now)
-        self.settle(now)
+            self.waiting.consider_batch(batch_id, now)
+        self.waiting.settle(now)
 
     def _clear_away(self, batch_ids: Iterable[int]) -> None:
         """Remove what ended batches left behind when a scheduler was killed."""
@@ -149,105 +133,6 @@ class Scheduler:
                 self.end_jobs([job], ending, now)
         else:
             self.attempt_over(running.pid, now)
-
-    # ---- what waits -----------------------------------------------------------------------------
-
-    def _consider_batch(self, batch_id: int, now: float, index: int | None = None) -> None:
-        """Decide anew about the waiting jobs of a batch, or about one element."""
-        live = self.live.get(batch_id)
-        if live is None:
-            return
-        chosen = list(live.jobs.values()) if index is None else [live.jobs[index]]
-        verdict, reason = self._judge(live, chosen[0], now)
-        if not live.per_element and verdict is Verdict.WAIT and reason == live.waits_for:
-            return  # they know; an array of thousands is not told at each event
-        live.waits_for = reason
-        for job in chosen:
-            if job.state == "PENDING" and job.id not in self.lanes:
-                if live.per_element:
-                    verdict, reason = self._judge(live, job, now)
-                self._place(live, job, verdict, reason, now)
-
-    def consider(self, job: Job, now: float) -> None:
-        """Decide anew about one waiting job."""
-        live = self.live[job.batch]
-        self._place(live, job, *self._judge(live, job, now), now)
-
-    def _judge(self, live: LiveBatch, job: Job, now: float) -> tuple[Verdict, str]:
-        """Whether a job may go to its lane, and the reason if it may not."""
-        request = live.request
-        if request.begin is not None and request.begin > now:
-            self._look_again(live, job, request.begin)
-            return Verdict.WAIT, "BeginTime"
-        if request.dependency is None or live.satisfied:
-            return Verdict.READY, _SLURM_SAYS_NOTHING
-        first = self._first_of_name(live.batch.name) == live.batch.id
-        decision = judge(request.dependency, lambda edge: self._facts(edge, job.index), first, now)
-        if decision.look_again is not None:
-            self._look_again(live, job, decision.look_again)
-        live.satisfied = decision.verdict is Verdict.READY and not live.per_element
-        never = decision.verdict is Verdict.NEVER
-        return decision.verdict, "DependencyNeverSatisfied" if never else "Dependency"
-
-    def _look_again(self, live: LiveBatch, job: Job, at: int) -> None:
-        if at not in live.alarms:
-            live.alarms.add(at)
-            self.timers.add(at, "consider", job)
-
-    def _place(self, live: LiveBatch, job: Job, verdict: Verdict, reason: str, now: float) -> None:
-        if verdict is Verdict.NEVER and live.request.kill_on_invalid_dependency:
-            self._finish(job, "CANCELLED", now, reason=reason)
-            return
-        if job.held:
-            reason = "JobHeldUser"
-        elif verdict is Verdict.READY:
-            reason = _SLURM_SAYS_NOTHING
-            group = live.batch.id if live.request.throttle is not None else 0
-            self.lanes.add(job.id, Place(live.need, group, (-live.request.priority, job.id)))
-        if reason != job.reason:
-            job.reason = reason
-            self.queue.changed(job)
-
-    def _facts(self, edge: Edge, index: int | None) -> Facts | None:
-        """What is known about the job, array or element that an edge names."""
-        wanted = edge.index
-        live = self.live.get(edge.job)
-        job = self.jobs.get(edge.job)
-        if live is not None:
-            if wanted is None and edge.kind == "aftercorr" and live.request.array is not None:
-                wanted = index
-            if wanted is None:
-                return live.facts()
-            return facts_of([live.jobs[wanted]]) if wanted in live.jobs else None
-        if job is not None:
-            return facts_of([job])
-        found = self.queue.jobs_of([edge.job]) or self.queue.jobs([edge.job])
-        if wanted is None and edge.kind == "aftercorr" and any(j.index is not None for j in found):
-            wanted = index
-        return facts_of([j for j in found if wanted is None or j.index == wanted])
-
-    def _first_of_name(self, name: str) -> int | None:
-        heap = self._names.get(name, [])
-        while heap and heap[0] not in self.live:
-            heapq.heappop(heap)
-        if not heap:
-            self._names.pop(name, None)
-        return heap[0] if heap else None
-
-    def settle(self, now: float) -> None:
-        """Tell the jobs that wait for others what has happened to those."""
-        while self._touched:
-            batch_id, index, name = self._touched.popleft()
-            for waiting in sorted(self._dependents.get(batch_id, ())):
-                live = self.live.get(waiting)
-                alone = live is not None and live.per_element and index in live.jobs
-                one = index if alone and batch_id in self.live else None
-                self._consider_batch(waiting, now, one)
-            if batch_id not in self.live:
-                self._dependents.pop(batch_id, None)
-                following = self._first_of_name(name)
-                if following is not None and self.live[following].singleton:
-                    self._consider_batch(following, now)
 
     # ---- what runs ------------------------------------------------------------------------------
 
@@ -281,7 +166,7 @@ class Scheduler:
                 )
             )  # fmt: skip
         except (OSError, ValueError) as problem:
-            self._finish(job, "FAILED", now, reason=f"JobLaunchFailure: {problem}")
+            self._finish(job, "FAILED", now, f"JobLaunchFailure: {problem}")
             return
         self._occupy(job, pid, devices)
         self._set_limits(job, now)
@@ -291,7 +176,7 @@ class Scheduler:
         live = self.live[job.batch]
         self.lanes.remove(job.id)
         if not job.ending:
-            job.state, job.reason = "RUNNING", _SLURM_SAYS_NOTHING
+            job.state, job.reason = "RUNNING", NO_REASON
         job.node, job.pid, job.devices = self.node, pid, devices
         self.running[pid] = job
         self.free = self.free.plus(live.need, -1)
@@ -302,7 +187,7 @@ class Scheduler:
         if live.full:
             self._full.add(job.batch)
         self.queue.changed(job)
-        self._touched.append((job.batch, job.index, live.batch.name))
+        self.waiting.touch(job)
 
     def _set_limits(self, job: Job, start: float) -> None:
         request = self.live[job.batch].request
@@ -330,24 +215,25 @@ class Scheduler:
             mark = f"{RUN_VARIABLE}={job.run}@{self.files.directory}"
             host.send_signal(host.processes_marked(mark), signal.SIGKILL)
         code, signum, end = (ended.code, ended.signal, ended.end) if ended else (0, 0, int(now))
-        state = outcome(job.ending, code, signum, ended is None, live.request.requeue)
+        again = live.request.requeue and job.restarts < _MOST_RESTARTS
+        state = outcome(job.ending, code, signum, ended is None, again)
         if state == "PENDING":
             self._again(job, now)
             return
         job.exit_code, job.signal = code, signum
-        reason = REASONS.get(state, _SLURM_SAYS_NOTHING)
+        reason = REASONS.get(state, NO_REASON)
         if state == "FAILED" and signum == supervisor.LAUNCH_FAILED:
             reason = "JobLaunchFailure"
-        self._finish(job, state, end, reason=reason)
+        self._finish(job, state, end, reason)
 
     def _again(self, job: Job, now: float) -> None:
         job.restarts += 1
-        job.state, job.reason, job.ending = "PENDING", _SLURM_SAYS_NOTHING, ""
+        job.state, job.reason, job.ending = "PENDING", NO_REASON, ""
         job.start, job.node = None, ""
         self.queue.changed(job)
-        self.consider(job, now)
+        self.waiting.consider(job, now)
 
-    def _finish(self, job: Job, state: str, now: float, *, reason: str) -> None:
+    def _finish(self, job: Job, state: str, now: float, reason: str) -> None:
         live = self.live[job.batch]
         self.lanes.remove(job.id)
         live.begun.add(job.index)
@@ -356,7 +242,7 @@ class Scheduler:
         live.ended += 1
         live.failed += state != "COMPLETED"
         self.queue.changed(job)
-        self._touched.append((job.batch, job.index, live.batch.name))
+        self.waiting.touch(job)
         if live.ended == len(live.jobs):
             # On disk before the run files go, or a crash in between would call it lost.
             stored = self.queue.try_commit()
@@ -373,7 +259,7 @@ class Scheduler:
         asked = []
         for job in jobs:
             if job.pid is None:
-                self._finish(job, ending, now, reason=_SLURM_SAYS_NOTHING)
+                self._finish(job, ending, now, NO_REASON)
                 continue
             first = not job.ending or job.state != "COMPLETING"
             job.ending, job.state = ending, "COMPLETING"
@@ -405,7 +291,7 @@ class Scheduler:
             early = self.live[job.batch].request.early_signal
             if timer.kind == "consider":
                 self.live[job.batch].alarms.discard(int(timer.at))
-                self._consider_batch(job.batch, now)
+                self.waiting.consider_batch(job.batch, now)
             elif timer.kind == "early signal" and early is not None and not job.ending:
                 self.signal_job(job, early.signum, "batch" if early.batch_only else "steps")
             elif timer.kind == "limit" and not job.ending:

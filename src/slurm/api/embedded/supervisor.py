@@ -139,7 +139,7 @@ def _supervise(launch: Launch) -> None:
     for signum in _HANDLED:
         signal.signal(signum, lambda *_: None)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.closerange(3, min(os.sysconf("SC_OPEN_MAX"), 65536))
     reaper = host.become_subreaper()
     if not _claim(launch):
         return
@@ -217,8 +217,8 @@ def _spawn(launch: Launch, out: int, err: int) -> int | None:
             setsigmask=(),
             setsigdef=(*_IGNORED_BY_PYTHON, *_HANDLED),
         )
-    except OSError as error:
-        os.write(err, os.fsencode(f"error: execve(): {launch.argv[0]}: {error.strerror}\n"))
+    except (OSError, ValueError) as error:
+        os.write(err, os.fsencode(f"error: execve(): {launch.argv[0]}: {error}\n"))
         return None
 
 

@@ -14,6 +14,7 @@ from slurm.api.embedded.request import make_request
 from slurm.api.embedded.sbatch_lines import BadRequest
 from slurm.api.embedded.scheduler import Scheduler
 from slurm.api.embedded.values import MAX_ARRAY_SIZE
+from slurm.api.embedded.waiting import NO_REASON
 
 Message = dict[str, Any]
 
@@ -72,7 +73,8 @@ def _status(scheduler: Scheduler, message: Message) -> list[list[Any]]:
         live.update((job.id, job) for job in found)
         if not found:
             stored.append((job_id, index))
-    rows = [_live_row(scheduler, job) for job in live.values()]
+    head = scheduler.lanes.head()
+    rows = [_live_row(scheduler, job, head) for job in live.values()]
     return rows + _stored_rows(scheduler, stored)
 
 
@@ -88,29 +90,35 @@ def _stored_rows(scheduler: Scheduler, wanted: list[tuple[int, int | None]]) -> 
     }
     batches = {b.id: b for b in scheduler.queue.batches(sorted({j.batch for j in jobs.values()}))}
     nodes = {b.id: make_request(b.options, b.script_name, b.submit).nodes for b in batches.values()}
-    return [_row(scheduler, job, batches[job.batch], nodes[job.batch]) for job in jobs.values()]
+    return [_row(job, batches[job.batch], nodes[job.batch], job.reason) for job in jobs.values()]
 
 
 def _queue(scheduler: Scheduler, message: Message) -> list[list[Any]]:
+    head = scheduler.lanes.head()
     return [
-        _live_row(scheduler, job)
+        _live_row(scheduler, job, head)
         for live in scheduler.live.values()
         for job in live.jobs.values()
         if job.end is None
     ]
 
 
-def _live_row(scheduler: Scheduler, job: Job) -> list[Any]:
+def _live_row(scheduler: Scheduler, job: Job, head: int | None) -> list[Any]:
     live = scheduler.live[job.batch]
-    return _row(scheduler, job, live.batch, live.request.nodes)
+    reason = job.reason
+    if job.id in scheduler.lanes:
+        reason = "Resources" if job.id == head else "Priority"
+        if live.full:
+            reason = "JobArrayTaskLimit"
+    return _row(job, live.batch, live.request.nodes, reason)
 
 
-def _row(scheduler: Scheduler, job: Job, batch: Batch, nodes: int) -> list[Any]:
+def _row(job: Job, batch: Batch, nodes: int, reason: str) -> list[Any]:
     """The fields of a JobStatus."""
     return [
         str(job.id) if job.index is None else f"{job.batch}_{job.index}",
         job.state,
-        _reason(scheduler, job),
+        "" if reason == NO_REASON else reason,
         node_list(job.node, nodes) if job.node else "",
         job.exit_code,
         job.signal or None,
@@ -121,14 +129,6 @@ def _row(scheduler: Scheduler, job: Job, batch: Batch, nodes: int) -> list[Any]:
         batch.work_dir,
         batch.name,
     ]
-
-
-def _reason(scheduler: Scheduler, job: Job) -> str:
-    if job.id in scheduler.lanes:
-        if scheduler.live[job.batch].full:
-            return "JobArrayTaskLimit"
-        return "Resources" if scheduler.lanes.head() == job.id else "Priority"
-    return "" if job.reason == "None" else job.reason
 
 
 def _cancel(scheduler: Scheduler, message: Message) -> None:
@@ -156,14 +156,14 @@ def _hold(scheduler: Scheduler, message: Message) -> None:
     for job in _chosen(scheduler, message, "pending", lambda job: job.state == "PENDING"):
         job.held = True
         scheduler.lanes.remove(job.id)
-        scheduler.consider(job, time.time())
+        scheduler.waiting.consider(job, time.time())
 
 
 def _release(scheduler: Scheduler, message: Message) -> None:
     for job in _chosen(scheduler, message, "pending", lambda job: job.state == "PENDING"):
         job.held = False
         scheduler.lanes.remove(job.id)
-        scheduler.consider(job, time.time())
+        scheduler.waiting.consider(job, time.time())
         scheduler.queue.changed(job)
 
 
