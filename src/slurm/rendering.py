@@ -173,7 +173,10 @@ sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
 sdk_who="job=$sdk_job index=${SLURM_ARRAY_TASK_ID:-0} rank=- attempt=${SLURM_RESTART_COUNT:-0}"
 sdk_boot=0
 [ -r /proc/sys/kernel/random/boot_id ] && read -r sdk_boot < /proc/sys/kernel/random/boot_id
-sdk_host=${HOSTNAME%%.*}
+# The kernel's name, as Python sees it: Slurm puts the node's name into HOSTNAME.
+sdk_host=$HOSTNAME
+[ -r /proc/sys/kernel/hostname ] && read -r sdk_host < /proc/sys/kernel/hostname
+sdk_host=${sdk_host%%.*}
 sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
 sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
 sdk_phase=setup sdk_child='' sdk_signal='' sdk_code=''
