@@ -1,0 +1,87 @@
+# Who this is: job, array index, attempt; and where this host writes its events.
+sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
+sdk_who="job=$sdk_job index=${SLURM_ARRAY_TASK_ID:-0} rank=- attempt=${SLURM_RESTART_COUNT:-0}"
+sdk_boot=0
+[ -r /proc/sys/kernel/random/boot_id ] && read -r sdk_boot < /proc/sys/kernel/random/boot_id
+# The kernel's name, as Python sees it: Slurm puts the node's name into HOSTNAME.
+sdk_host=$HOSTNAME
+[ -r /proc/sys/kernel/hostname ] && read -r sdk_host < /proc/sys/kernel/hostname
+sdk_host=${sdk_host%%.*}
+sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
+sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
+sdk_phase=setup sdk_child='' sdk_signal='' sdk_code=''
+umask 077
+
+# Time of day without starting a process, where bash can.
+sdk_now() {
+  printf -v sdk_time '%(%s)T' -1 2>/dev/null || sdk_time=$(date +%s)
+  printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
+}
+
+# A death is recorded by bash alone, since Python may be what died.
+sdk_exit() {
+  local status=$?
+  trap '' TERM INT HUP USR1 USR2
+  [ -n "$sdk_code" ] && status=$sdk_code
+  sdk_now
+  local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
+  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS time=$sdk_time"
+  printf '%s\n' "$line" >> "$sdk_events"
+  line="$line host=$sdk_host"
+  printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
+  # Never success after a TERM: the scheduler would take a job it stopped for a finished one.
+  [ "$sdk_signal" = TERM ] && [ "$status" -eq 0 ] && status=143
+  exit "$status"
+}
+sdk_caught() {
+  sdk_interrupted=1
+  [ -n "$sdk_child" ] && kill -s "$1" "$sdk_child" 2>/dev/null
+  [ "$1" = "$SLURM_SDK_WARNING" ] && return
+  sdk_signal=$1
+  [ -n "$sdk_child" ] || exit 143
+}
+sdk_arm() {
+  local name
+  trap sdk_exit EXIT
+  for name in TERM INT HUP USR1 USR2; do trap "sdk_caught $name" "$name"; done
+}
+sdk_arm
+
+# One job owns this part of the run: the one whose id the claim names.
+if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null; then
+  sdk_owner=$(readlink "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim")
+  if [ "$sdk_owner" != "$sdk_job" ]; then
+    trap - EXIT
+    if [ -z "$sdk_owner" ]; then
+      echo "slurm-sdk: $SLURM_SDK_RUN cannot be written on $sdk_host" >&2
+      exit 74
+    fi
+    echo "slurm-sdk: this run belongs to job $sdk_owner; job $sdk_job ends without running" >&2
+    exit 0
+  fi
+fi
+sdk_now
+printf 'begin %s host=%s node=%s time=%s\n' "$sdk_who" "$sdk_host" \
+  "${SLURMD_NODENAME:-$sdk_host}" "$sdk_time" >> "$sdk_events"
+if [ "${SLURM_RESTART_COUNT:-0}" -gt 0 ]; then
+  echo "slurm-sdk: attempt $SLURM_RESTART_COUNT of job $sdk_job"
+  echo "slurm-sdk: attempt $SLURM_RESTART_COUNT of job $sdk_job" >&2
+fi
+
+sdk_check() {  # status, what: a failed setup line ends the job in phase setup
+  [ "$1" -eq 0 ] && return
+  echo "slurm-sdk: $2 failed with exit code $1" >&2
+  sdk_code=$1
+  exit "$1"
+}
+sdk_wait() {  # wait until the child is gone; a trap only interrupts the waiting
+  local last
+  while :; do
+    sdk_interrupted=''
+    wait "$sdk_child"
+    last=$?
+    # 127: the child was already collected, before the signal came
+    [ "$last" -eq 127 ] && [ -n "$sdk_code" ] || sdk_code=$last
+    [ -n "$sdk_interrupted" ] || break
+  done
+}
