@@ -97,7 +97,7 @@ bench: dev packages  ## the numbers, each beside its peer
 	$(BIN)/python benchmarks/run.py
 
 docs: dev  ## write the generated tables of docs/ anew
-	$(BIN)/python docs/tables.py --write
+	$(BIN)/python docs/tables.py
 
 format: dev  ## format the code
 	$(BIN)/ruff format .

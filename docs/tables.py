@@ -1,0 +1,99 @@
+"""Writes the generated tables of these pages from the code; `--check` says which are old."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from pathlib import Path
+
+from slurm import errors
+from slurm.model.options import OPTIONS
+from slurm.model.states import JobState
+from slurm.outcome import FAILURES
+
+DOCS = Path(__file__).parent
+
+
+def options_table() -> str:
+    """Every option, in the order of the lines in a script."""
+    rows = [("option", "sbatch flag", "meaning")]
+    for spec in OPTIONS:
+        flag = f"`--{spec.flag}`" if spec.flag else "(none: part of the script)"
+        since = f" Slurm {spec.since} and later." if spec.since else ""
+        rows.append((f"`{spec.name}`", flag, spec.doc + since))
+    rows.append(("`sbatch`", "any other", 'Other flags by their long names: `{"core-spec": 2}`.'))
+    return _table(rows)
+
+
+def states_table() -> str:
+    """Every state, with Slurm's short code."""
+    rows = [("state", "code", "phase", "when a job is in it")]
+    rows += [(f"`{s.value}`", f"`{s.code}`", s.phase, s.meaning) for s in JobState]
+    return _table(rows)
+
+
+def ends_table() -> str:
+    """Which error a bad end becomes."""
+    rows = [("state", "error", "the job")]
+    rows += [
+        (f"`{state.value}`", f"`{kind.__name__}`", text)
+        for state, (kind, text, _) in FAILURES.items()
+    ]
+    return _table(rows)
+
+
+def errors_table() -> str:
+    """Every error with its code, below its own base class."""
+    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if _is_ours(c)]
+    rows = [("code", "error", "is a", "meaning")]
+    for cls in sorted(found, key=lambda c: c.code):
+        meaning = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+        base = cls.__bases__[0].__name__
+        rows.append((f"`{cls.code}`", f"`{cls.__name__}`", f"`{base}`", meaning))
+    return _table(rows)
+
+
+def _is_ours(cls: type) -> bool:
+    return issubclass(cls, errors.SlurmError)
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    head, *body = rows
+    lines = [head, ("---",) * len(head), *body]
+    cells = ([cell.replace("|", r"\|") for cell in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+TABLES = {
+    "options": options_table,
+    "states": states_table,
+    "ends": ends_table,
+    "errors": errors_table,
+}
+_PLACE = re.compile(
+    r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL
+)
+
+
+def renewed(text: str) -> str:
+    """A page with its tables as the code has them now."""
+    return _PLACE.sub(lambda found: found[1] + TABLES[found[2]]() + "\n" + found[3], text)
+
+
+def main() -> int:
+    """Write the pages anew, or with `--check` only say which differ."""
+    stale = [
+        page for page in sorted(DOCS.glob("*.md")) if renewed(page.read_text()) != page.read_text()
+    ]
+    for page in stale:
+        if "--check" in sys.argv:
+            print(f"docs/{page.name} is out of date: make docs")
+        else:
+            page.write_text(renewed(page.read_text()))
+            print(f"docs/{page.name} written")
+    return 1 if stale and "--check" in sys.argv else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Every code block of README and docs is run; what a page shows as output is what comes out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pages import PAGES, ROOT, blocks_of, program_of, run_page, write_files
+
+WITH_PYTHON = [page for page in PAGES if program_of(page, laptop=True)[1]]
+SHELL_KINDS = ("bash", "sh", "console")
+# These pages need Slurm's packages: tests/slurm runs them.
+ON_SLURM = {"local-cluster.md"}
+WITH_SHELL = [
+    page
+    for page in PAGES
+    if page.name not in ON_SLURM
+    and any(b.kind in SHELL_KINDS and not b.excused for b in blocks_of(page))
+]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
+    page: Path, newcomer: dict[str, str], tmp_path: Path
+) -> None:
+    run_page(page, tmp_path, newcomer, laptop=True)
+
+
+@pytest.mark.parametrize("page", WITH_SHELL, ids=lambda page: page.name)
+def test_the_commands_of_a_page_run(page: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
+    write_files(page, tmp_path)
+    tools = f"{Path(sys.executable).parent}:{newcomer['PATH']}"
+    for block in blocks_of(page):
+        if block.kind not in SHELL_KINDS or block.excused or block.text.startswith("make "):
+            continue
+        subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", block.text],
+            cwd=tmp_path,
+            env={**newcomer, "PATH": tools},
+            stdin=subprocess.DEVNULL,
+            timeout=120,
+            check=True,
+        )
+
+
+def test_a_block_that_is_not_run_says_why() -> None:
+    known = {"python", "text", "toml", "json", "mermaid", "", *SHELL_KINDS}
+    for page in PAGES:
+        for block in blocks_of(page):
+            assert block.kind in known, f"{page.name}, line {block.line}: ```{block.kind}"
+            assert "not run" not in block.note or len(block.excused) > 10, (page.name, block.line)
+
+
+def test_make_targets_that_pages_name_exist() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        (page.name, target)
+        for page in PAGES
+        for target in re.findall(r"(?:^|`)make ([a-z-]+)", page.read_text(), re.MULTILINE)
+    }
+    assert named
+    assert {(page, target) for page, target in named if target not in targets} == set()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            if "://" in link:
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path) if path else page
+            assert target.exists(), f"{page.name}: {link}"
+            if anchor:
+                heads = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+                slugs = {re.sub(r"[^\w -]", "", h).strip().lower().replace(" ", "-") for h in heads}
+                assert anchor in slugs, f"{page.name}: {link}"
+
+
+def test_the_generated_tables_are_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, "docs/tables.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_page_installs_another_projects_package_from_an_index() -> None:
+    for page in PAGES:
+        assert re.search(r"(pip|uv|pipx)( \w+)? (install|add) slurm-sdk", page.read_text()) is None
