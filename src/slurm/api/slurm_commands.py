@@ -7,7 +7,18 @@ errors is in `slurm_answers`. This file is also sent to login nodes and runs on 
 """
 
 import re
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 from slurm.model.ids import expand_array_spec
 from slurm.model.states import JobState, parse_state
@@ -234,8 +245,11 @@ def scontrol_show_command(job_id: str) -> List[str]:
     return ["scontrol", *where, "show", "job", ids[0]]
 
 
-# Values that run to the end of their line.
-_WHOLE_LINE = ("WorkDir", "JobName", "Command", "StdOut", "StdErr", "StdIn", "Comment")
+# Values that run to the end of their line, whatever they hold.
+_WHOLE_LINE = (
+    *("JobName", "Command", "SubmitLine", "WorkDir", "StdErr", "StdIn", "StdOut"),
+    *("Comment", "AdminComment", "SystemComment", "Extra"),
+)
 _KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\s*\Z)")
 
 
@@ -244,28 +258,31 @@ def parse_scontrol_jobs(text: str) -> List[JobStatus]:
     return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", _WHOLE_LINE)]
 
 
-def scontrol_records(text: str, first: str, whole: Iterable[str]) -> Iterator[Dict[str, str]]:
+def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Dict[str, str]]:
     """The records of a `scontrol show`: each begins with the key `first`, at the line's start.
 
-    Values of the keys in `whole` run to the end of their line, whatever they hold.
+    Values of the keys in `whole` run to the end of their line, whatever they hold. Such a key
+    counts only where its line begins with it (a submit line may well say "WorkDir=..."), or in the
+    first line of the record.
     """
-    rest = re.compile(r"(?:^|(?<= ))({})=(.*)\Z".format("|".join(whole)))
+    names = "|".join(whole)
+    in_first_line = re.compile(r"(?:^|(?<= ))({})=(.*)\Z".format(names))
+    in_others = re.compile(r"   ({})=(.*)\Z".format(names))
     record = {}  # type: Dict[str, str]
     # Not splitlines: a path may hold what it takes for the end of a line.
     for line in text.split("\n"):
-        if line.startswith(first + "="):
-            if record:
-                yield record
+        begins = line.startswith(first + "=")
+        if begins and record:
+            yield record
             record = {}
-        elif not line.startswith("   "):
-            continue
-        line = line.strip() if not line.startswith("   ") else line[3:]
-        tail = rest.search(line)
+        tail = in_first_line.search(line) if begins else in_others.match(line)
         if tail:
             record.setdefault(tail.group(1), tail.group(2))
             line = line[: tail.start()]
-        for key, value in _KEY_VALUE.findall(line):
-            record.setdefault(key, value)
+        if begins or line.startswith("   "):
+            for key, value in _KEY_VALUE.findall(line):
+                if key not in whole:
+                    record.setdefault(key, value)
     if record:
         yield record
 
