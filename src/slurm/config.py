@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.errors import ConfigError, OptionError, nearest
-from slurm.model.options import normalize
+from slurm.model.options import merge, normalize
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,7 +30,7 @@ def find_slurmfile(start: Path | None = None) -> Path:
     """`$SLURMFILE`, or the Slurmfile.toml in this directory or the nearest one above."""
     named = os.environ.get("SLURMFILE")
     if named:
-        return Path(named)
+        return Path(named).expanduser()
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
@@ -61,22 +61,24 @@ def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
     layers = [profiles[DEFAULT_PROFILE]] if DEFAULT_PROFILE in profiles else []
     if name != DEFAULT_PROFILE:
         layers.append(profiles[name])
-    merged: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    for layer in layers:
-        options.update(layer.get("options", {}))
-        merged.update({k: v for k, v in layer.items() if k != "options"})
-    return {**merged, **options}
+    merged = {k: v for layer in layers for k, v in layer.items() if k != "options"}
+    return {**merged, **merge(*(layer["options"] for layer in layers))}
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        data = tomllib.loads(path.read_text())
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="check the path, and $SLURMFILE"
+        ) from error
+    except ValueError as error:  # not TOML, or not UTF-8
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}", hint=f"a profile looks like this:\n{EXAMPLE}"
+        ) from error
     tables = data.get("environments", data)
+    if not isinstance(tables, Mapping):
+        raise ConfigError(f"{path}: environments must be a table, not {tables!r}")
     return {name: _profile(path, name, table) for name, table in tables.items()}
 
 
@@ -91,14 +93,22 @@ def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
     for key in found:
         if key not in KEYS:
             _refuse_key(where, key)
-    options = found.get("options", {})
-    if not isinstance(options, Mapping):
-        raise ConfigError(f"{where}: options must be a table, not {options!r}")
+        if key != "options" and not isinstance(found[key], str):
+            raise ConfigError(
+                f"{where}: {key} must be text, not {found[key]!r}", hint=f'write {key} = "..."'
+            )
     try:
-        normalize(options, where=f"{where}.options")
+        options = normalize(_table(found, "options", where), where=f"{where}.options")
     except OptionError as error:
         raise ConfigError(error.message, hint=error.hint) from None
-    return found
+    return {**found, "options": options}
+
+
+def _table(found: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
+    table = found.get(key, {})
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{where}: {key} must be a table, not {table!r}")
+    return dict(table)
 
 
 def _refuse_key(where: str, key: str) -> None:
@@ -118,21 +128,23 @@ def _is_old(table: Mapping[str, Any]) -> bool:
 
 
 def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    cluster = dict(table.get("cluster", {}))
+    for key in table:
+        if key in KEYS and key not in _OLD_TABLES:
+            raise ConfigError(
+                f"{where}: {key!r} stands beside a table of slurm-sdk's form",
+                hint=f"use one form: {', '.join(KEYS)}, or {', '.join(_OLD_TABLES)}",
+            )
+        if key not in _OLD_TABLES:
+            _refuse_key(where, key)
+    cluster = _table(table, "cluster", where)
     if "backend" in cluster:
         cluster["backend_type"] = cluster.pop("backend")
-    nested = cluster.pop("backend_config", {})
-    found.update({**nested, **cluster})
-    packaging = table.get("packaging", {})
+    found = {**_table(cluster, "backend_config", f"{where}.cluster"), **cluster}
+    found.pop("backend_config", None)
+    packaging = _table(table, "packaging", where)
     if packaging:
-        found["packaging"] = packaging.get("type", "auto")
+        found["packaging"] = packaging.pop("type", "auto")
         for key in packaging:
-            if key != "type":
-                _refuse_key(f"{where}.packaging", key)
-    if table.get("submit"):
-        found["options"] = dict(table["submit"])
-    for key in table:
-        if key not in (*_OLD_TABLES, *KEYS):
-            _refuse_key(where, key)
+            _refuse_key(f"{where}.packaging", key)
+    found["options"] = _table(table, "submit", where)
     return found

@@ -69,7 +69,7 @@ SUBMISSIONS = {
         signal="USR1@120",
         requeue=True,
         output="logs/%j.txt",
-    ),  # fmt: skip
+    ),
     "ranks": submission(nodes=2, ntasks_per_node=4, cpus_per_task=2, time=5),
     "setup_and_teardown": submission(
         modules=["gcc/12", "cuda/12.4"],
