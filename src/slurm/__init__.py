@@ -20,6 +20,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurm.array import ArrayJob, Progress
     from slurm.cluster import Cluster
     from slurm.context import JobContext
     from slurm.errors import (
@@ -67,11 +68,13 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 _HOME = {
+    "ArrayJob": "slurm.array",
     "Cluster": "slurm.cluster",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
     "JobSnapshot": "slurm.job",
     "JobState": "slurm.model.states",
+    "Progress": "slurm.array",
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
     "Timings": "slurm.job",
@@ -89,10 +92,10 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Cluster", "CommandRefused", "ConfigError", "FunctionExited", "Job", "JobCancelled",
+    "ArrayJob", "Cluster", "CommandRefused", "ConfigError", "FunctionExited", "Job", "JobCancelled",
     "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError",
-    "PackagingError", "PythonMismatch", "RemoteError", "RemoteTraceback", "ResultError",
+    "PackagingError", "Progress", "PythonMismatch", "RemoteError", "RemoteTraceback", "ResultError",
     "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError", "RunDirNotVisible",
     "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task",
     "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",

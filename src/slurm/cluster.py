@@ -9,14 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from slurm import errors, rundir
 from slurm.api.backend import Backend, LocalBackend, connect
+from slurm.array import ArrayJob
 from slurm.job import Job, read_metadata
 from slurm.model.options import normalize
+from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
-from slurm.submission import Plan, Submitter
+from slurm.submission import Planner, Submitter, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
 
@@ -30,6 +32,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 log = logging.getLogger("slurm")
+
+Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
 DEFAULT_BASE = "~/slurm_jobs"
 BACKENDS = ("local", "embedded", "debug")
@@ -73,6 +77,7 @@ class Cluster:
         self._connecting = threading.Lock()
         self._tokens: list[contextvars.Token[Cluster | None]] = []
         self.sdk_is_there = False
+        self._limits: dict[str, Any] | None = None
 
     # ---- other ways to make one -----------------------------------------------------------------
 
@@ -145,7 +150,7 @@ class Cluster:
         self,
         task: Task[P, T],
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
@@ -154,7 +159,7 @@ class Cluster:
         self,
         task: Callable[P, T],
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
@@ -162,7 +167,7 @@ class Cluster:
         self,
         task: Any,
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
@@ -174,56 +179,93 @@ class Cluster:
         self,
         task: Task[P, T],
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Callable[P, Plan]: ...
+    ) -> Planner[P]: ...
     @overload
     def explain(
         self,
         task: Callable[P, T],
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
-    ) -> Callable[P, Plan]: ...
+    ) -> Planner[P]: ...
     def explain(
         self,
         task: Any,
         *,
-        after: Job[Any] | Sequence[Job[Any]] = (),
+        after: Upstream = (),
         packaging: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """A dry run: `print(cluster.explain(train)(lr=0.1))` shows what would be submitted."""
-        return Submitter(self, task, after, packaging, options).plan
+        return Planner(Submitter(self, task, after, packaging, options))
 
     # ---- jobs of before -------------------------------------------------------------------------
 
-    def attach(self, run: str | os.PathLike[str]) -> Job[Any]:
-        """The job of a run again, by run name, path or job id, from any process."""
-        name = self.backend.find_run(os.fspath(run))
+    def attach(self, run: str | os.PathLike[str]) -> Any:
+        """The job or array of a run again, by run name, path or job id, from any process."""
+        text = os.fspath(run)
+        name = self.backend.find_run(text)
         metadata = read_metadata(self.backend.read(name, rundir.METADATA))
-        job_id = self.backend.find_job(name)
-        if job_id is None:
+        parts = range(len(metadata.get("parts") or (0,)))
+        found = {part: self.backend.find_job(name, part) for part in parts}
+        ids = {part: job for part, job in found.items() if job is not None}
+        if 0 not in ids:
             raise errors.JobLost(
                 f"{name} was prepared, but no job of it was ever accepted by the scheduler",
                 hint="submit it again",
             )
-        job: Job[Any] = Job(
-            self,
-            run=name,
-            job_id=job_id,
-            name=str(metadata.get("task", name)),
-            options=dict(metadata.get("options", {})),
-            submitted=float(metadata.get("submitted", 0.0)),
-            ranks=int(metadata.get("ranks", 1)),
-            dependency=bool(metadata.get("dependency")),
-        )
-        job.done()
-        return job
+        jobs = make_jobs(self, name, metadata, ids)
+        for job in jobs:
+            job.watch()
+        self.watcher.refresh_run(name)
+        if not metadata.get("parts"):
+            return jobs[0]
+        array: ArrayJob[Any] = ArrayJob(self, name, str(metadata.get("task", name)), jobs)
+        element = next((job for job in jobs if job.bare == text), None)
+        return element or array
 
-    def get_job(self, job_id: str | int) -> Job[Any]:
+    def cancel(self, jobs: Sequence[Job[Any]]) -> int:
+        """Ask the scheduler to end jobs, all in one round trip; how many were asked."""
+        asked = [job for job in jobs if not job.settled]
+        keys = [job.key for job in asked if job.key is not None]
+        for job in asked:
+            job.watch()
+        for run in {job.run for job in asked if job.key is None}:
+            self.backend.stop_parts(run)
+        count = len(self.backend.request("cancel", keys)) if keys else 0
+        for job in asked:
+            if job.key is None:
+                job.give_up()
+                count += 1
+            else:
+                self.watcher.ask(job)
+        return count
+
+    # ---- how runs are placed and cut ------------------------------------------------------------
+
+    def place(self, run: str) -> str:
+        """Where a new run lies, relative to the base."""
+        return run
+
+    def cut(self, count: int, throttled: bool) -> Cut:
+        """How a map of so many items is cut into arrays, by the limits of the scheduler."""
+        if count <= SMALL_ARRAY:
+            return cut_map(count)
+        if self._limits is None:
+            self._limits = self.backend.limits()
+        limits = self._limits
+        return cut_map(
+            count,
+            max_array_size=_number(limits, "MaxArraySize", "max_array_size"),
+            max_submitted=_number(limits, "MaxSubmitJobs", "MaxJobCount", "max_job_count"),
+            one_by_one=throttled,
+        )
+
+    def get_job(self, job_id: str | int) -> Any:
         """The job with this id again."""
         return self.attach(str(job_id))
 
@@ -259,6 +301,15 @@ _QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
     "open_jobs": lambda c: c.watcher.open_jobs,
     "scheduler_polls": lambda c: c.watcher.polls,
 }
+
+
+#: Arrays up to this size fit every scheduler, so its limits need not be asked for.
+SMALL_ARRAY = 200
+
+
+def _number(limits: dict[str, Any], *names: str) -> int | None:
+    found = [int(str(limits[n])) for n in names if str(limits.get(n, "")).isdigit()]
+    return min(found, default=None)
 
 
 def _existing(path: str) -> str:

@@ -68,7 +68,7 @@ class JobContext:
     def array_index(self) -> int | None:
         """The index of the item of a map that this job works on, else None."""
         text = self._env.get("SLURM_ARRAY_TASK_ID")
-        return int(text) if text else None
+        return int(text) + self._int("SLURM_SDK_OFFSET") if text else None
 
     @property
     def attempt(self) -> int:

@@ -9,15 +9,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slurm.array import ArrayJob
 from slurm.context import JobContext
 from slurm.job import Job
 from slurm.model.ids import make_run_name
 from slurm.model.states import JobState
-from slurm.packaging.arguments import ship_arguments
+from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
+    from slurm.submission import Submitter
     from slurm.task import Task
 
 T = TypeVar("T")
@@ -41,7 +43,7 @@ class DebugJob(Job[T]):
         function = task.unwrapped
         self._context = context_parameter(function)
         # What could not be sent to a job is refused here too: debugging must not hide it.
-        shipped = ship_arguments(function, args, kwargs, self._context)
+        shipped = ship_arguments(function, [Call(tuple(args), kwargs)], self._context)
         self._function = function
         self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
@@ -148,6 +150,18 @@ class DebugJob(Job[T]):
         return f"<DebugJob {self.id} {self.name} {self.state.value}>"
 
 
+def debug_map(
+    submitter: Submitter[..., T], calls: Sequence[Call], common: Mapping[str, Any]
+) -> ArrayJob[T]:
+    """A map whose calls run in this process, each when it is first asked about."""
+    cluster, task = submitter.cluster, submitter.task
+    jobs = [
+        DebugJob(cluster, task, submitter.options, call.args, {**common, **call.kwargs})
+        for call in calls
+    ]
+    return ArrayJob(cluster, jobs[0].run if jobs else "", task.name, jobs)
+
+
 def _with_results(
     args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[list[Any], dict[str, Any]]:
@@ -157,18 +171,19 @@ def _with_results(
 
     import cloudpickle
 
-    found: dict[int, Job[Any]] = {}
+    found: dict[int, Job[Any] | ArrayJob[Any]] = {}
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         def persistent_id(self, obj: Any) -> Any:
-            if isinstance(obj, Job):
+            if isinstance(obj, (Job, ArrayJob)):
                 found[id(obj)] = obj
                 return id(obj)
             return None
 
     class Unpickler(pickle.Unpickler):
         def persistent_load(self, pid: Any) -> Any:
-            return found[pid].result()
+            job = found[pid]
+            return job.results() if isinstance(job, ArrayJob) else job.result()
 
     buffer = io.BytesIO()
     Pickler(buffer, protocol=5).dump((list(args), dict(kwargs)))

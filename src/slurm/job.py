@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.backend import JobKey
+from slurm.api.slurm_commands import JobStatus
 from slurm.failure import Subject, failure
 from slurm.logs import Log
+from slurm.model.parts import Part
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 from slurm.results import Results
 
 if TYPE_CHECKING:
-    from slurm.api.slurm_commands import JobStatus
     from slurm.cluster import Cluster
 
 T = TypeVar("T")
@@ -76,12 +77,13 @@ class Job(Future[T], Generic[T]):
         cluster: Cluster,
         *,
         run: str,
-        job_id: str,
+        job_id: str | None,
         name: str,
         options: dict[str, Any],
         submitted: float,
         ranks: int = 1,
         index: int = 0,
+        part: Part | None = None,
         dependency: bool = False,
     ) -> None:
         super().__init__()
@@ -92,12 +94,14 @@ class Job(Future[T], Generic[T]):
         self._verdict: Verdict | None = None
         self.dependent = dependency
         self.run = run
-        self.id = job_id
         self.name = name
         self.index = index
+        self.part = part
         self.options = options
         self.submitted = submitted
-        self.key = JobKey(job_id, run, submitted)
+        self.key: JobKey | None = None
+        if job_id is not None:
+            self.assign(job_id)
         self.evidence = Evidence(ranks=ranks, requeue=bool(options.get("requeue")))
         # What follows is the watcher's notebook about this job.
         self.asking = 0
@@ -106,6 +110,33 @@ class Job(Future[T], Generic[T]):
         self.unknown_since: float | None = None
         self.silent_since: float | None = None
         self.untrusted: str | None = None
+
+    def assign(self, job_id: str) -> None:
+        """Take the id that the scheduler gave; of an array the part's, to which ours is added."""
+        if self.part is not None:
+            bare, _, cluster = job_id.partition(";")
+            job_id = f"{bare}_{self.index - self.part.offset}" + (f";{cluster}" if cluster else "")
+        self.key = JobKey(job_id, self.run, self.submitted)
+
+    @property
+    def id(self) -> str:
+        """The job's id: `123`, or `123_4` in an array; "" while it waits to be submitted."""
+        return "" if self.key is None else self.key.job_id
+
+    @property
+    def bare(self) -> str:
+        """The id without the name of a cluster."""
+        return "" if self.key is None else self.key.bare
+
+    @property
+    def settled(self) -> bool:
+        """Whether the outcome is known, without looking for it."""
+        return super().done()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the job is known to have a value."""
+        return self._verdict is Verdict.VALUE
 
     def __slurm_reference__(self) -> tuple[str, str, int]:
         """How this job stands in another call's arguments: its value is read on the cluster."""
@@ -136,10 +167,7 @@ class Job(Future[T], Generic[T]):
         """
         if self.done():
             return self.cancelled()
-        self.watch()
-        asked = self.cluster.backend.request("cancel", [self.key])
-        self.cluster.watcher.ask(self)
-        return bool(asked)
+        return bool(self.cluster.cancel([self]))
 
     def done(self) -> bool:
         """Whether the outcome is known; looks at the run directory once."""
@@ -212,7 +240,7 @@ class Job(Future[T], Generic[T]):
     def _look(self) -> None:
         if not super().done():
             self.watch()
-            self.cluster.watcher.refresh(self)
+            self.cluster.watcher.refresh_run(self.run)
 
     def learn(self, status: JobStatus | None, now: float) -> None:
         """Take in the scheduler's answer; None means that it does not know the job."""
@@ -228,6 +256,15 @@ class Job(Future[T], Generic[T]):
         else:
             self.over_since = None
             self.evidence.over_count = 0
+
+    def give_up(self) -> None:
+        """End a job that was never submitted, as cancelled."""
+        if not self.settled:
+            self.evidence.status = JobStatus(
+                "", "CANCELLED", "", "", None, None, None, None, None, 0, "", self.name
+            )
+            self.cluster.watcher.forget(self)
+            self.settle(Verdict.FAILED)
 
     def settle(self, verdict: Verdict) -> None:
         """End the future; called once, by the watcher."""
@@ -392,9 +429,10 @@ class Job(Future[T], Generic[T]):
     def log_name(self, stream: str) -> str:
         """The path of a log (`out` or `err`), relative to the run or absolute where you set it."""
         given = self.options.get("output" if stream == "out" else "error")
-        pattern = str(given) if given else f"{rundir.LOGS}/%j.{stream}"
-        bare = self.key.bare
-        marks = {"%j": bare, "%A": bare, "%a": str(self.index), "%x": self.name, "%%": "%"}
+        own = "%A_%a" if self.part is not None else "%j"
+        pattern = str(given) if given else f"{rundir.LOGS}/{own}.{stream}"
+        array, _, number = self.bare.partition("_")
+        marks = {"%j": self.bare, "%A": array, "%a": number, "%x": self.name, "%%": "%"}
         return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
 
     def _log(self, stream: str) -> Log:
@@ -420,7 +458,7 @@ class Job(Future[T], Generic[T]):
         self._request("requeue")
 
     def _request(self, verb: str, *args: Any) -> None:
-        if not self.cluster.backend.request(verb, [self.key], *args):
+        if self.key is None or not self.cluster.backend.request(verb, [self.key], *args):
             raise errors.CommandRefused(
                 f"{self.name} (job {self.id}) is not in the queue, so it cannot {verb}",
                 hint="job.state says what became of it",

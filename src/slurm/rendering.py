@@ -12,6 +12,7 @@ from signal import Signals
 from slurm import rundir
 from slurm.errors import OptionError
 from slurm.model.options import sbatch_flags
+from slurm.model.parts import Part
 
 #: The signal that warns a job before its time limit; the script passes it to the runner.
 WARNING_SIGNAL = "USR2"
@@ -39,8 +40,14 @@ class Submission:
     workdir: str
     environment: Environment
     options: Mapping[str, object] = field(default_factory=dict)
-    part: int = 0
     dependency: str | None = None
+    array: Part | None = None
+    throttle: int | None = None
+
+    @property
+    def part(self) -> int:
+        """Which part of a long map this is; 0 for everything else."""
+        return 0 if self.array is None else self.array.number
 
     @property
     def relative(self) -> str:
@@ -69,6 +76,25 @@ def render_job_script(job: Submission) -> str:
         _teardown(job),
     ]
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
+
+
+def render_next_script(job: Submission) -> str:
+    """The script of the small job that submits the next part of a long map."""
+    place = ("account", "partition", "qos", "reservation", "wckey", "constraint")
+    given = {name: job.options[name] for name in place if name in job.options}
+    flags: dict[str, str | None] = {
+        "job-name": f"{job.name}:next",
+        "chdir": job.run,
+        **dict(sbatch_flags(given)),
+        "time": "10",
+        "output": _log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
+        "dependency": f"afterany:{rundir.PREVIOUS}",
+        "requeue": None,
+    }
+    lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
+    advance = shell_quote(f"{job.sdk}/slurm/runner/advance.py")
+    command = f"exec {shell_quote(job.environment.python)} {advance} {shell_quote(job.run)}"
+    return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"
 
 
 # ---- quoting ------------------------------------------------------------------------------------
@@ -104,8 +130,12 @@ def _directives(job: Submission) -> list[str]:
     # job is known to be ours. The script goes to the function's own directory by itself.
     lines = [directive("job-name", job.name), directive("chdir", job.run)]
     flags = dict(sbatch_flags(job.options))
-    flags.setdefault("output", _log_path(job.run, rundir.stdout_pattern(array=False)))
-    flags.setdefault("error", _log_path(job.run, rundir.stderr_pattern(array=False)))
+    is_array = job.array is not None
+    flags.setdefault("output", _log_path(job.run, rundir.stdout_pattern(is_array)))
+    flags.setdefault("error", _log_path(job.run, rundir.stderr_pattern(is_array)))
+    if job.array is not None:
+        throttle = f"%{job.throttle}" if job.throttle else ""
+        flags["array"] = f"0-{job.array.size - 1}{throttle}"
     flags["open-mode"] = "append"
     if "requeue" not in flags and "no-requeue" not in flags:
         flags["no-requeue"] = None
@@ -148,6 +178,7 @@ def _identity(job: Submission) -> list[str]:
         "SLURM_SDK_RUN": job.run,
         "SLURM_SDK_NAME": job.relative,
         "SLURM_SDK_PART": str(job.part),
+        "SLURM_SDK_OFFSET": str(job.array.offset if job.array else 0),
         "SLURM_SDK_ROOT": job.sdk,
         "SLURM_SDK_WARNING": warning_signal(job.options),
     }
@@ -170,7 +201,8 @@ def _logs(job: Submission) -> list[str]:
 _PRELUDE = r"""
 # Who this is: job, array index, attempt; and where this host writes its events.
 sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
-sdk_who="job=$sdk_job index=${SLURM_ARRAY_TASK_ID:-0} rank=- attempt=${SLURM_RESTART_COUNT:-0}"
+sdk_index=$((${SLURM_ARRAY_TASK_ID:-0} + SLURM_SDK_OFFSET))
+sdk_who="job=$sdk_job index=$sdk_index rank=- attempt=${SLURM_RESTART_COUNT:-0}"
 sdk_boot=0
 [ -r /proc/sys/kernel/random/boot_id ] && read -r sdk_boot < /proc/sys/kernel/random/boot_id
 # The kernel's name, as Python sees it: Slurm puts the node's name into HOSTNAME.

@@ -21,6 +21,10 @@ METADATA = "metadata.json"
 ENVIRONMENT = ".slurm_environment.json"
 FUNCTION = "function.bin"
 ARGUMENTS = "arguments.bin"
+SHARED = "shared.bin"
+PARTS = "submit/parts.json"
+NEXT = "submit/next.sh"
+STOPPED = "submit/stopped"
 LOGS = "logs"
 RESULTS = "results"
 EVENTS = "events"
@@ -44,6 +48,25 @@ EXIT_NOT_WRITTEN = 74
 
 #: Values larger than this lie in a file of their own.
 LARGE = 1 << 20
+
+
+#: Stands in the script of a later part for the id of the part before it, until that is known.
+PREVIOUS = "@previous@"
+
+
+def ids_token(run: str) -> str:
+    """Stands in a dependency for the ids of all parts of a run, until they are known."""
+    return f"@ids:{run}@"
+
+
+def has_token(script: str) -> bool:
+    """Whether a script waits for ids of another run's parts."""
+    return "@ids:" in script
+
+
+def script_name(part: int) -> str:
+    """The script of a part."""
+    return SCRIPT if part == 0 else f"{SUBMIT}/{part}.sh"
 
 
 def intent_name(part: int) -> str:
@@ -284,9 +307,9 @@ def encode_arguments(blobs: List[bytes]) -> bytes:
     return b"".join([_ARGS_MAGIC, *table, *blobs])
 
 
-def read_arguments(run: str, index: int) -> bytes:
-    """The pickled arguments of call `index`."""
-    path = os.path.join(run, ARGUMENTS)
+def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> bytes:
+    """The pickled arguments of call `index`; of `SHARED`: what calls of a map have in common."""
+    path = os.path.join(run, file)
     with open_trusted(path) as f:
         if f.read(len(_ARGS_MAGIC)) != _ARGS_MAGIC:
             raise ValueError(f"{path} is not an argument file of this package")
@@ -303,6 +326,14 @@ def read_arguments(run: str, index: int) -> bytes:
     if len(data) != end - start:
         raise ValueError(f"{path} is cut short: entry {index} is not whole")
     return data
+
+
+def split_arguments(data: bytes) -> List[bytes]:
+    """All entries of an argument file."""
+    at = len(_ARGS_MAGIC)
+    (count,) = _U64.unpack_from(data, at)
+    offsets = struct.unpack_from(f">{count + 1}Q", data, at + _U64.size)
+    return [data[offsets[i] : offsets[i + 1]] for i in range(count)]
 
 
 def encode_function(header: Dict[str, Any], pickled: bytes) -> bytes:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
+from slurm.array import ArrayJob
+from slurm.dependencies import Dependency
+from slurm.dependencies import render as render_dependency
 from slurm.job import Job
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
+from slurm.model.parts import Cut, Part
 from slurm.packaging import check_packaging, prepare
-from slurm.packaging.arguments import ShippedArguments, ship_arguments
+from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.sdk import sdk_files, sdk_hash
-from slurm.rendering import Environment, Submission, render_job_script
+from slurm.rendering import Environment, Submission, render_job_script, render_next_script
 from slurm.task import Task
 
 if TYPE_CHECKING:
@@ -33,30 +38,77 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Plan:
-    """What a call would submit; `str()` of it is for people."""
+    """What a call or a map would submit; `str()` of it is for people."""
 
     name: str
-    script: str
-    environment: Environment
-    by: str
-    why: str
-    options: dict[str, object]
-    upstream: tuple[Any, ...]
+    submission: Submission
     function: ShippedFunction
     arguments: ShippedArguments
-    submission: Submission
+    cut: Cut | None
+    upstream: tuple[Dependency, ...]
+
+    @property
+    def environment(self) -> Environment:
+        """How Python starts on the node."""
+        return self.submission.environment
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The merged options."""
+        return dict(self.submission.options)
+
+    @property
+    def by(self) -> str:
+        """How the function travels: by reference or by value."""
+        return self.function.by
+
+    @property
+    def script(self) -> str:
+        """The sbatch script, of a long map that of its first part."""
+        return self.scripts[0]
+
+    @functools.cached_property
+    def scripts(self) -> tuple[str, ...]:
+        """The sbatch script of each part."""
+        if self.cut is None:
+            return (render_job_script(self.submission),)
+        return tuple(render_job_script(self._of_part(part)) for part in self.cut.parts)
+
+    def _of_part(self, part: Part) -> Submission:
+        whole = self.submission
+        dependency = whole.dependency
+        if part.number and whole.throttle and self.cut is not None:
+            # The throttle is one per array: it holds over all when one follows the other.
+            after = f"afterany:{rundir.PREVIOUS}"
+            dependency = f"{dependency},{after}" if dependency else after
+        return replace(whole, array=part, dependency=dependency)
 
     def __str__(self) -> str:
         lines = [
-            f"{self.name}: one job, one call of sbatch",
-            f"  function   by {self.by}: {self.why}",
+            f"{self.name}: {self._shape()}",
+            f"  function   by {self.by}: {self.function.why}",
             f"  python     {self.environment.python}",
             f"  packaging  {self.environment.kind}: {self.environment.why}",
             f"  run        {self.submission.run}",
         ]
+        if self.submission.dependency:
+            lines.append(f"  waits for  {self.submission.dependency}")
         acting = honoured_variables(os.environ, options_set(self.script))
         lines += [f"  honoured   {name}={value}" for name, value in sorted(acting.items())]
         return "\n".join(lines) + "\n\n" + self.script
+
+    def _shape(self) -> str:
+        if self.cut is None:
+            return "one job, one call of sbatch"
+        parts = self.cut.parts
+        items = sum(part.size for part in parts)
+        if len(parts) == 1:
+            return f"one array of {items}, one call of sbatch"
+        now = min(self.cut.at_once, len(parts))
+        return (
+            f"{items} items in {len(parts)} arrays of at most {parts[0].size} ({self.cut.why}), "
+            f"{now} at once, {len(parts)} calls of sbatch"
+        )
 
 
 class Submitter(Generic[P, T]):
@@ -66,115 +118,172 @@ class Submitter(Generic[P, T]):
         self,
         cluster: Cluster,
         task: Task[P, T] | Callable[P, T],
-        after: Job[Any] | Sequence[Job[Any]],
+        after: Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]],
         packaging: str | None,
         options: TaskOptions,
     ) -> None:
-        self._cluster = cluster
-        self._task: Task[P, T] = task if isinstance(task, Task) else Task(task)
-        self._after = (after,) if isinstance(after, Job) else tuple(after)
-        own = normalize(options, where=f"cluster.submit({self._task.name})")
-        self._options = merge(cluster.defaults, self._task.options, own)
-        self._packaging = packaging or self._task.packaging or cluster.packaging
-        check_packaging(self._packaging)
+        self.cluster = cluster
+        self.task: Task[P, T] = task if isinstance(task, Task) else Task(task)
+        waited = (after,) if isinstance(after, (Job, ArrayJob)) else tuple(after)
+        own = (Dependency("afterok", waited),) if waited else ()
+        self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
+        given = normalize(options, where=f"cluster.submit({self.task.name})")
+        self.options = merge(cluster.defaults, self.task.options, given)
+        self.packaging = packaging or self.task.packaging or cluster.packaging
+        check_packaging(self.packaging)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit one call."""
-        if self._cluster.backend_type == "debug":
+        if self.cluster.backend_type == "debug":
             from slurm.debug import DebugJob
 
-            return DebugJob(self._cluster, self._task, self._options, args, kwargs)
-        return self._submit(self.plan(*args, **kwargs))
+            return DebugJob(self.cluster, self.task, self.options, args, kwargs)
+        return self.send(self.plan(*args, **kwargs))[0]
+
+    def map(
+        self,
+        items: Iterable[Any],
+        *,
+        max_concurrent: int | None = None,
+        common: Mapping[str, Any] | None = None,
+        unpack: bool = True,
+    ) -> ArrayJob[T]:
+        """Submit one call per item, as an array."""
+        if self.cluster.backend_type == "debug":
+            from slurm.debug import debug_map
+
+            return debug_map(self, [call_of(item, unpack) for item in items], common or {})
+        plan = self.plan_map(items, max_concurrent=max_concurrent, common=common, unpack=unpack)
+        return ArrayJob(self.cluster, plan.submission.relative, plan.name, self.send(plan))
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Everything about a call that can be decided before it is submitted."""
-        cluster, function = self._cluster, self._task.unwrapped
-        environment = prepare(self._packaging, function, self._options)
+        return self._plan([Call(args, kwargs)], None, {}, array=False)
+
+    def plan_map(
+        self,
+        items: Iterable[Any],
+        *,
+        max_concurrent: int | None = None,
+        common: Mapping[str, Any] | None = None,
+        unpack: bool = True,
+    ) -> Plan:
+        """The same for a map."""
+        throttle = max_concurrent or self.options.get("array_throttle")
+        limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
+        calls = (call_of(item, unpack) for item in items)
+        return self._plan(calls, limit["array_throttle"], common or {}, array=True)
+
+    def _plan(
+        self, calls: Iterable[Call], throttle: object, common: Mapping[str, Any], array: bool
+    ) -> Plan:
+        cluster, function = self.cluster, self.task.unwrapped
+        environment = prepare(self.packaging, function, self.options)
         shipped = ship_function(function, environment.path)
-        arguments = ship_arguments(function, args, kwargs, context_parameter(function))
-        upstream = (*self._after, *arguments.upstream)
-        name = str(self._options.get("job_name") or self._task.name)
-        run = make_run_name(name, time.localtime(), secrets.token_hex(3))
-        base = cluster.base
-        submission = Submission(
-            run=f"{base}/{run}",
-            base=base,
-            name=name,
-            sdk=f"{base}/{rundir.BASE_SDK}/{sdk_hash()}",
-            workdir=_workdir(self._options),
-            environment=environment,
-            options=_absolute_logs(self._options),
-            dependency=dependency_of(cluster, upstream),
-        )
-        return Plan(
-            name=name,
-            script=render_job_script(submission),
-            environment=environment,
-            by=shipped.by,
-            why=shipped.why,
-            options=dict(submission.options),
-            upstream=upstream,
-            function=shipped,
-            arguments=arguments,
-            submission=submission,
-        )
-
-    def _submit(self, plan: Plan) -> Job[T]:
-        cluster, submission = self._cluster, plan.submission
-        submitted = time.time()
-        files = {
-            rundir.SCRIPT: plan.script.encode(),
-            rundir.FUNCTION: plan.function.data,
-            rundir.ARGUMENTS: rundir.encode_arguments([plan.arguments.data]),
-            rundir.METADATA: _json(_metadata(plan, submitted)),
-            rundir.ENVIRONMENT: _json(asdict(plan.environment)),
-        }
-        self._put_sdk()
-        cluster.watcher.start()
-        job_id = cluster.backend.submit_job(
-            submission.relative,
-            files,
-            env=_secret_values(plan.options),
-            cwd=submission.workdir,
-            options_set=options_set(plan.script),
-        )
-        job: Job[T] = Job(
-            cluster,
-            run=submission.relative,
-            job_id=job_id,
-            name=plan.name,
-            options=plan.options,
-            submitted=submitted,
-            ranks=2 if submission.ranks else 1,
-            dependency=submission.dependency is not None,
-        )
-        job.watch()
-        return job
-
-    def _put_sdk(self) -> None:
-        if not self._cluster.sdk_is_there:
-            self._cluster.backend.put_sdk(sdk_hash(), sdk_files())
-            self._cluster.sdk_is_there = True
-
-
-def dependency_of(cluster: Cluster, upstream: Sequence[Job[Any]]) -> str | None:
-    """The dependency on other jobs; those that already succeeded are left out."""
-    ids: dict[str, None] = {}
-    for job in upstream:
-        if job.cluster.backend.target != cluster.backend.target:
+        context = context_parameter(function)
+        arguments = ship_arguments(function, calls, context, common, label=array)
+        count = len(arguments.blobs)
+        if array and not count:
             raise errors.UsageError(
-                f"{job!r} is a job of another cluster, so nothing here can wait for it",
-                hint="pass its result: job.result()",
+                f"{self.task.name}.map was given no items", hint="map over at least one"
             )
-        if not job.done():
-            ids[job.key.bare] = None
-        elif job.state.value != "COMPLETED":
-            raise errors.UpstreamFailed(
-                f"{job!r} did not succeed, so a job that depends on it can never run",
-                hint="job.exception() says why",
-                job_id=job.id,
-            )
-    return "afterok:" + ":".join(ids) if ids else None
+        conditions = self.after
+        if arguments.upstream:
+            conditions = (*conditions, Dependency("afterok", arguments.upstream))
+        name = str(self.options.get("job_name") or self.task.name)
+        run = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
+        submission = Submission(
+            run=f"{cluster.base}/{run}",
+            base=cluster.base,
+            name=name,
+            sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
+            workdir=_workdir(self.options),
+            environment=environment,
+            options=_absolute_logs(self.options),
+            dependency=render_dependency(cluster, conditions, count if array else None),
+            throttle=throttle if isinstance(throttle, int) else None,
+        )
+        cut = cluster.cut(count, bool(throttle)) if array else None
+        return Plan(name, submission, shipped, arguments, cut, conditions)
+
+    def send(self, plan: Plan) -> list[Job[T]]:
+        """Submit a plan; one job for each of its calls."""
+        return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)))
+
+
+class Planner(Generic[P]):
+    """Makes plans instead of jobs: what `cluster.explain` returns."""
+
+    def __init__(self, submitter: Submitter[P, Any]) -> None:
+        self._submitter = submitter
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
+        """The plan of one call."""
+        return self._submitter.plan(*args, **kwargs)
+
+    def map(self, items: Iterable[Any], **options: Any) -> Plan:
+        """The plan of a map; takes what `task.map` takes."""
+        return self._submitter.plan_map(items, **options)
+
+
+def send(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+    """Submit a plan in one round trip; one job for each of its calls."""
+    submission, submitted = plan.submission, time.time()
+    files = {
+        **{rundir.script_name(n): text.encode() for n, text in enumerate(plan.scripts)},
+        rundir.FUNCTION: plan.function.data,
+        rundir.ARGUMENTS: arguments,
+        rundir.METADATA: _json(_metadata(plan, submitted)),
+        rundir.ENVIRONMENT: _json(asdict(plan.environment)),
+    }
+    if plan.arguments.shared:
+        files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
+    waits = rundir.has_token(plan.script)
+    if len(plan.scripts) > 1 or waits:
+        files[rundir.NEXT] = render_next_script(submission).encode()
+    if not cluster.sdk_is_there:
+        cluster.backend.put_sdk(sdk_hash(), sdk_files())
+        cluster.sdk_is_there = True
+    cluster.watcher.start()
+    ids = cluster.backend.submit_job(
+        submission.relative,
+        files,
+        parts=len(plan.scripts),
+        at_once=plan.cut.at_once if plan.cut else 1,
+        env=_secret_values(plan.options),
+        cwd=submission.workdir,
+        options_set=options_set(plan.script),
+    )
+    jobs = make_jobs(cluster, submission.relative, _metadata(plan, submitted), dict(enumerate(ids)))
+    for job in jobs:
+        job.options = plan.options
+        job.watch()
+    return jobs
+
+
+def make_jobs(
+    cluster: Cluster, run: str, metadata: dict[str, Any], ids: Mapping[int, str]
+) -> list[Job[Any]]:
+    """The jobs of a run, out of its metadata and the ids of its parts."""
+    parts = [Part(*part) for part in metadata.get("parts") or ()]
+    places: list[tuple[Part | None, int]] = [
+        (part, i) for part in parts for i in range(part.offset, part.offset + part.size)
+    ]
+    return [
+        Job(
+            cluster,
+            run=run,
+            job_id=ids.get(part.number if part is not None else 0),
+            name=str(metadata.get("task", run)),
+            options=dict(metadata.get("options", {})),
+            submitted=float(metadata.get("submitted", 0.0)),
+            ranks=int(metadata.get("ranks", 1)),
+            index=index,
+            part=part,
+            dependency=bool(metadata.get("dependency")),
+        )
+        for part, index in (places or [(None, 0)])
+    ]
 
 
 def _workdir(options: dict[str, object]) -> str:
@@ -224,8 +333,10 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "task": plan.name,
         "target": plan.function.target,
         "by": plan.by,
-        "options": {k: v for k, v in plan.options.items() if k != "env"},
+        "options": plan.options,
+        "workdir": plan.submission.workdir,
         "ranks": 2 if plan.submission.ranks else 1,
+        "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
         "dependency": plan.submission.dependency,
         "submitted": submitted,
         "python": sys.version.split()[0],

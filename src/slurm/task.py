@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from slurm.array import ArrayJob
+    from slurm.dependencies import Dependency
     from slurm.job import Job
     from slurm.model.options import TaskOptions
 
@@ -28,6 +30,7 @@ class Task(Generic[P, T]):
         function: Callable[P, T],
         options: dict[str, object] | None = None,
         packaging: str | None = None,
+        conditions: tuple[Dependency, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
         self.__name__ = str(getattr(function, "__name__", type(function).__name__))
@@ -35,6 +38,7 @@ class Task(Generic[P, T]):
         self._given = options or {}
         self._checked: dict[str, object] | None = None
         self._packaging = packaging
+        self.conditions = conditions
         if options and not _inside_a_job():
             self._check()
 
@@ -86,7 +90,60 @@ class Task(Generic[P, T]):
         merged = merge(self._check(), given)
         # A None must go on to remove a default of the cluster, too.
         merged.update({k: None for k in (*self._check(), *given) if k not in merged})
-        return Task(self._function, merged, packaging or self._packaging)
+        return Task(self._function, merged, packaging or self._packaging, self.conditions)
+
+    def map(
+        self,
+        items: Iterable[Any],
+        *,
+        max_concurrent: int | None = None,
+        common: Mapping[str, Any] | None = None,
+        unpack: bool = True,
+    ) -> ArrayJob[T]:
+        """Submit one call per item as one array; dict: keywords, tuple: positions, else one value.
+
+        `common` are keyword arguments of all calls; `unpack=False` passes dicts and tuples as they
+        are; at most `max_concurrent` run at the same time.
+        """
+        from slurm.cluster import active_cluster
+
+        return (
+            active_cluster(self.name)
+            .submit(self)
+            .map(items, max_concurrent=max_concurrent, common=common, unpack=unpack)
+        )
+
+    def starmap(
+        self,
+        items: Iterable[Iterable[Any]],
+        *,
+        max_concurrent: int | None = None,
+        common: Mapping[str, Any] | None = None,
+    ) -> ArrayJob[T]:
+        """Like `map`, where each item is a sequence of positional arguments."""
+        tuples = (tuple(item) for item in items)
+        return self.map(tuples, max_concurrent=max_concurrent, common=common)
+
+    def after(
+        self,
+        *jobs: Job[Any] | ArrayJob[Any],
+        kind: str = "afterok",
+        minutes: int | None = None,
+    ) -> Task[P, T]:
+        """The same task, to run after other jobs: `evaluate.after(train_job)(model)`.
+
+        `kind` is one of Slurm's: afterok, afterany, afternotok, aftercorr, after (with `minutes`),
+        singleton. Several conditions are combined by calling it again.
+        """
+        from slurm.dependencies import Dependency
+
+        condition = Dependency(kind, jobs, minutes)
+        more = (*self.conditions, condition)
+        return Task(self._function, self._given, self._packaging, more)
+
+    def with_dependencies(self, jobs: Iterable[Job[Any] | ArrayJob[Any]]) -> Task[P, T]:
+        """The same as `after(*jobs)`."""
+        return self.after(*jobs)
 
     def __repr__(self) -> str:
         return f"<Task {getattr(self, '__module__', '?')}.{self.name}>"

@@ -40,7 +40,9 @@ class _Run:
 
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
-        self.jobs: dict[tuple[str, int], Job[Any]] = {}
+        self.jobs: dict[int, Job[Any]] = {}
+        self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
+        self.unclear: set[int] = set()  # over for the scheduler, while the record is awaited
         self.beats: dict[str, str] = {}
         self.beat_at = time.monotonic()
 
@@ -85,7 +87,9 @@ class Watcher:
         self.start()
         with self._lock:
             run = self._runs.setdefault(job.run, _Run())
-            run.jobs[job.key.bare, job.index] = job
+            run.jobs[job.index] = job
+            if job.key is None:
+                run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
             self._poll_at = min(self._poll_at, self._active_at + FIRST_POLL)
             if not self._started:
@@ -107,15 +111,26 @@ class Watcher:
             with self._lock:
                 self._waiting -= 1
 
+    def forget(self, job: Job[Any]) -> None:
+        """Watch a job no more."""
+        with self._lock:
+            run = self._runs.get(job.run)
+            if run is not None:
+                for part, jobs in list(run.waiting.items()):
+                    run.waiting[part] = [other for other in jobs if other is not job]
+                    if not run.waiting[part]:
+                        del run.waiting[part]
+            self._drop(job)
+
     def ask(self, job: Job[Any]) -> None:
         """Ask the scheduler about this job soon, and again until it is settled."""
         with self._lock:
             job.asking = max(1, job.asking)
             self._ask_soon(job)
 
-    def refresh(self, job: Job[Any]) -> None:
-        """Read a job's run now, in the caller's thread."""
-        self._read(job.run)
+    def refresh_run(self, run: str) -> None:
+        """Read a run now, in the caller's thread."""
+        self._read(run)
 
     @property
     def open_jobs(self) -> int:
@@ -151,48 +166,56 @@ class Watcher:
         now = time.monotonic()
         with self._lock:
             due = {run for run in named if run in self._runs}
-            due |= {name for name, run in self._runs.items() if not run.seen or self._unclear(run)}
+            due |= {name for name, run in self._runs.items() if not run.seen or run.unclear}
             if now >= self._sweep_at:
                 self._sweep_at = now + SWEEP
                 due |= set(self._runs)
         for name in due:
             self._read(name)
 
-    def _unclear(self, run: _Run) -> bool:
-        """Whether a job of this run is over for the scheduler, while its record is awaited."""
-        return any(job.over_since or job.unknown_since for job in run.jobs.values())
-
     def _read(self, name: str) -> None:
         with self._reading:
             run = self._runs.get(name)
             if run is None:
                 return
-            answer = self.backend.read_run(name, run.seen)
+            answer = self.backend.read_run(name, run.seen, bool(run.waiting))
             with self._lock:
                 # An empty answer is an answer too: the run has been looked at.
                 run.seen = answer["seen"] or {"": 0}
-                self._take_in(run, answer)
-                for job in list(run.jobs.values()):
-                    self._judge(job)
+                # Only what is new can change a judgement, and what waits for its record.
+                for index in self._take_in(run, answer) | run.unclear:
+                    if index in run.jobs:
+                        self._judge(run.jobs[index])
 
-    def _take_in(self, run: _Run, answer: dict[str, Any]) -> None:
+    def _take_in(self, run: _Run, answer: dict[str, Any]) -> set[int]:
+        """Give what was read to the jobs it is about; returns which they are."""
+        touched: set[int] = set()
+        for part, job_id in answer["parts"]:
+            for job in run.waiting.pop(part, ()):
+                job.assign(job_id)
+                # It may have begun before its id was known here: all is read once more.
+                run.seen = {}
         for data in answer["events"]:
             for event in rundir.decode_events(data)[0]:
-                job = run.jobs.get((event.job, event.number("index")))
-                if job is not None:
-                    job.evidence.add(event)
+                found = run.jobs.get(event.number("index"))
+                if found is not None and found.bare.partition("_")[0] == event.job:
+                    found.evidence.add(event)
+                    touched.add(found.index)
                     self._active_at = time.monotonic()
         for data in answer["segments"]:
             for record in rundir.decode_records(data)[0]:
-                job = run.jobs.get((record.job, record.index))
-                if job is not None:
-                    job.evidence.records.append(record)
+                found = run.jobs.get(record.index)
+                if found is not None and found.bare.partition("_")[0] == record.job:
+                    found.evidence.records.append(record)
+                    touched.add(found.index)
         if answer["untrusted"]:
             for job in run.jobs.values():
                 job.untrusted = answer["untrusted"]
+                touched.add(job.index)
         beats = dict(answer["beats"])
         if beats != run.beats:
             run.beats, run.beat_at = beats, time.monotonic()
+        return touched
 
     # ---- the scheduler --------------------------------------------------------------------------
 
@@ -217,14 +240,26 @@ class Watcher:
         if not jobs:
             return
         self.polls += 1
-        answer = self.backend.status([job.key for job in jobs])
+        answer = self.backend.status([job.key for job in jobs if job.key is not None])
         with self._lock:
             self.trouble = self._trouble_since = None
             for job in jobs:
-                job.learn(answer.get(job.key.bare), time.monotonic())
-                self._judge(job)
+                if job.key is not None:
+                    job.learn(answer.get(job.key.bare), time.monotonic())
+                    self._judge(job)
             self._notice_silence(time.monotonic())
+            stuck = [name for name, run in self._runs.items() if run.waiting and self._idle(run)]
+        for name in stuck:
+            self.backend.advance(name)
         self._files.set()
+
+    def _idle(self, run: _Run) -> bool:
+        """Whether all that was submitted of a map is over while parts of it still wait.
+
+        The small job that submits them did not: where nodes may not call sbatch, a client does.
+        """
+        waiting = sum(map(len, run.waiting.values()))
+        return len(run.jobs) == waiting
 
     def _note_trouble(self, error: Exception) -> None:
         with self._lock:
@@ -271,6 +306,9 @@ class Watcher:
         seen.unknown_for = None if job.unknown_since is None else now - job.unknown_since
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
+        run = self._runs.get(job.run)
+        if run is not None and (job.over_since or job.unknown_since):
+            run.unclear.add(job.index)
         over = verdict.settled or job.over_since or job.unknown_since
         if job.untrusted and not seen.records and over:
             verdict = Verdict.UNTRUSTED
@@ -298,7 +336,8 @@ class Watcher:
     def _drop(self, job: Job[Any]) -> None:
         run = self._runs.get(job.run)
         if run is not None:
-            run.jobs.pop((job.key.bare, job.index), None)
+            run.jobs.pop(job.index, None)
+            run.unclear.discard(job.index)
             if not run.jobs:
                 del self._runs[job.run]
         if not self._runs:

@@ -4,13 +4,16 @@ On this machine it is called in process; over SSH the same file runs in the logi
 So it takes and gives plain values only, needs the standard library, and keeps to Python 3.6.
 """
 
+import json
 import os
+import re
 import shutil
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api import slurm_commands as commands
+from slurm.model.ids import collapse_array_spec
 
 #: One answer never carries more than this of a file.
 READ_LIMIT = 8 << 20
@@ -73,32 +76,145 @@ class Agent:
         self,
         run: str,
         files: Dict[str, bytes],
-        part: int,
+        parts: int,
+        at_once: int,
         env: Dict[str, str],
         cwd: str,
         options_set: Sequence[str],
-    ) -> str:
-        """Make the run directory and submit its script: exactly once, whoever dies when.
+    ) -> List[str]:
+        """Make the run directory and submit its parts: exactly once each, whoever dies when.
 
         The intent is written before sbatch and the id after it. A job that was accepted although
         its id got lost is found by `find_job`; a second job for the same part ends by the claim.
+        Of a long map only the first parts may go out now; a small job submits what follows.
         """
         path = self._path(run)
         self._make_run(path, files)
-        rundir.write_atomically(
-            os.path.join(path, rundir.intent_name(part)), str(time.time()).encode(), sync=False
-        )
+        plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
+        if rundir.NEXT in files:
+            data = json.dumps(plan).encode()
+            rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
+        waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(parts)])
+        ids = []  # type: List[str]
+        if waits:
+            self._submit_pump(path, 0, waits, plan, env)
+            return ids
         try:
-            job = self._submit(path, env, cwd, options_set)
+            for part in range(min(parts, at_once)):
+                ids.append(self._submit_part(path, part, plan, env))
         except AgentError as error:
-            if error.kind == "timeout":
-                job = self.find_job(run, part) or ""
-            if error.kind in ("refused", "missing"):
-                shutil.rmtree(path, ignore_errors=True)
-            if error.kind != "timeout" or not job:
+            if not ids:
+                if error.kind in ("refused", "limit", "missing"):
+                    shutil.rmtree(path, ignore_errors=True)
                 raise
+            if error.kind != "limit":
+                self.scheduler.cancel(ids)
+                raise
+        if len(ids) < parts:
+            self._submit_pump(path, len(ids), ids[0], plan, env)
+        return ids
+
+    def advance(self, run: str) -> Optional[str]:
+        """Submit the next part of a long map; called by the small job that waited for its turn.
+
+        Two may do it at once: both may submit, and the part's claim lets one of the jobs run.
+        """
+        path = self._path(run)
+        with open(os.path.join(path, rundir.PARTS)) as f:
+            plan = json.load(f)
+        known = self._part_ids(path)
+        part = next((n for n in range(plan["parts"]) if n not in known), None)
+        if part is None or os.path.exists(os.path.join(path, rundir.STOPPED)):
+            return None
+        waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(plan["parts"])])
+        if waits:
+            self._submit_pump(path, part, waits, plan, {})
+            return None
+        job = self.find_job(run, part) if self._intended(path, part) else None
+        job = job or self._submit_part(path, part, plan, {})
+        known[part] = job
+        if part + 1 < plan["parts"]:
+            first = known.get(part + 1 - plan["at_once"], job)
+            self._submit_pump(path, part + 1, first, plan, {})
+        return job
+
+    def stop_parts(self, run: str) -> None:
+        """Submit no more parts of a long map."""
+        path = os.path.join(self._path(run), rundir.STOPPED)
+        rundir.write_atomically(path, b"", sync=False)
+
+    def _submit_part(self, path: str, part: int, plan: Dict[str, Any], env: Dict[str, str]) -> str:
+        script = rundir.script_name(part)
+        if part:
+            self._fill_in(path, script, self._part_ids(path).get(part - 1, ""))
+        intent = os.path.join(path, rundir.intent_name(part))
+        rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
+        try:
+            job = self._sbatch(path, script, plan, env)
+        except AgentError as error:
+            found = self.find_job(os.path.relpath(path, self.base), part)
+            if error.kind != "timeout" or not found:
+                raise
+            job = found
         self._remember(path, part, job)
         return job
+
+    def _submit_pump(
+        self, path: str, part: int, after: str, plan: Dict[str, Any], env: Dict[str, str]
+    ) -> None:
+        """Submit the small job that submits `part` when `after` is over."""
+        script = f"{rundir.SUBMIT}/{part}.next.sh"
+        with open(os.path.join(path, rundir.NEXT), "rb") as f:
+            rundir.write_atomically(os.path.join(path, script), f.read(), sync=False)
+        self._fill_in(path, script, after)
+        try:
+            self._sbatch(path, script, plan, env)
+        except AgentError as error:
+            # An open client goes on with the map; what is missing is said in the run directory.
+            note = os.path.join(path, script + ".error")
+            rundir.write_atomically(note, str(error).encode(), sync=False)
+
+    def _fill_in_ids(self, path: str, scripts: Sequence[str]) -> Optional[str]:
+        """Fill in the ids of upstream maps; returns a job to wait for while some have none yet."""
+        for name in scripts:
+            script = os.path.join(path, name)
+            with open(script) as f:
+                text = f.read()
+            for run in re.findall("@ids:([^@]+)@", text):
+                ids = self._part_ids(self._path(run))
+                with open(os.path.join(self._path(run), rundir.PARTS)) as f:
+                    total = json.load(f)["parts"]
+                if len(ids) < total:
+                    return ids[max(ids)]
+                bare = ":".join(ids[n].partition(";")[0] for n in sorted(ids))
+                text = text.replace(rundir.ids_token(run), bare)
+            rundir.write_atomically(script, text.encode(), sync=False)
+        return None
+
+    def _fill_in(self, path: str, script: str, previous: str) -> None:
+        name = os.path.join(path, script)
+        with open(name, "rb") as f:
+            text = f.read()
+        bare = previous.partition(";")[0].encode()
+        rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
+
+    def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
+        full = dict(commands.submission_env(os.environ, plan["options_set"]), **env)
+        cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
+        return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
+
+    def _intended(self, path: str, part: int) -> bool:
+        return os.path.exists(os.path.join(path, rundir.intent_name(part)))
+
+    def _part_ids(self, path: str) -> Dict[int, str]:
+        """The ids of all parts that have one."""
+        found = {}  # type: Dict[int, str]
+        for name in os.listdir(os.path.join(path, rundir.SUBMIT)):
+            number, _, kind = name.partition(".")
+            if kind == "id" and number.isdigit():
+                with open(os.path.join(path, rundir.SUBMIT, name)) as f:
+                    found[int(number)] = f.read().strip()
+        return found
 
     def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
         try:
@@ -113,11 +229,6 @@ class Agent:
                 shutil.rmtree(path, ignore_errors=True)
             text = f"{path} cannot be written: {error.strerror}"
             raise AgentError("rundir", text) from error
-
-    def _submit(self, path: str, env: Dict[str, str], cwd: str, options_set: Sequence[str]) -> str:
-        full = dict(commands.submission_env(os.environ, options_set), **env)
-        cwd = cwd if os.path.isdir(cwd) else path
-        return str(self.scheduler.submit(os.path.join(path, rundir.SCRIPT), full, cwd))
 
     def _remember(self, path: str, part: int, job: str) -> None:
         rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
@@ -141,8 +252,11 @@ class Agent:
         try:
             job = os.readlink(os.path.join(path, rundir.claim_name(part)))
         except OSError:
-            rows = self.scheduler.status([])
-            job = next((row.job_id.partition("_")[0] for row in rows if row.work_dir == path), "")
+            # Parts share the directory: a job that is no other part's, and not the small one.
+            known = {job.partition(";")[0] for job in self._part_ids(path).values()}
+            rows = [row for row in self.scheduler.status([]) if row.work_dir == path]
+            ids = [row.job_id.partition("_")[0] for row in rows if not row.name.endswith(":next")]
+            job = next((found for found in ids if found not in known), "")
         if job:
             self._remember(path, part, job)
         return job or None
@@ -165,7 +279,8 @@ class Agent:
         if missing and hasattr(self.scheduler, "accounting"):
             since = min(wanted[key] for key in missing) - 86400
             by_name = {(job, commands.accounted_path(path)): (job, path) for job, path in missing}
-            for row in self.scheduler.accounting(sorted({job for job, _ in missing}), since):
+            ids = sorted({job.partition("_")[0] for job, _ in missing})
+            for row in self.scheduler.accounting(ids, since):
                 key = by_name.get((row.job_id, row.work_dir))
                 # A row that never ended is what the database kept of a job nobody has any more.
                 if key is not None and row.end is not None:
@@ -183,7 +298,7 @@ class Agent:
             ours = [row for row in ours if row.end is None]
         ids = [row.job_id for row in ours]
         if ids:
-            getattr(self.scheduler, verb)(ids, *args)
+            getattr(self.scheduler, verb)(collapse(ids), *args)
         return ids
 
     def list(self, what: str) -> Any:
@@ -218,8 +333,8 @@ class Agent:
                 runs += [event.fields.get("run", "") for event in events]
         return sizes, runs
 
-    def read_run(self, run: str, seen: Dict[str, int]) -> Dict[str, Any]:
-        """What is new in a run: events as text, result segments as bytes, and the beats."""
+    def read_run(self, run: str, seen: Dict[str, int], parts: bool = False) -> Dict[str, Any]:
+        """What is new in a run: events as text, result segments as bytes, the beats, the ids."""
         path = self._path(run)
         answer = {"events": [], "segments": [], "beats": [], "untrusted": None}  # type: Dict[str, Any]
         sizes = dict(seen)
@@ -238,6 +353,7 @@ class Agent:
             answer["missing"] = str(error)
         for name, data in rundir.grown(os.path.join(path, rundir.BEATS), {}):
             answer["beats"].append((name, data.decode("utf-8", "replace")))
+        answer["parts"] = list(self._part_ids(path).items()) if parts else []
         answer["seen"] = sizes
         return answer
 
@@ -271,3 +387,17 @@ class Agent:
         if not path.startswith(self.base + os.sep):
             raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
         return path
+
+
+def collapse(ids: Sequence[str]) -> List[str]:
+    """`["7_0", "7_1", "7_5", "9"]` as `["7_[0-1,5]", "9"]`: few words for many elements."""
+    plain = [job for job in ids if "_" not in job]
+    arrays = {}  # type: Dict[str, List[int]]
+    for job in ids:
+        if "_" in job:
+            array, _, index = job.partition("_")
+            arrays.setdefault(array, []).append(int(index))
+    for array, indexes in arrays.items():
+        spec = collapse_array_spec(indexes)
+        plain.append(f"{array}_{spec}" if len(indexes) == 1 else f"{array}_[{spec}]")
+    return plain

@@ -16,6 +16,7 @@ from slurm.api.slurm_commands import JobStatus
 #: What the agent calls it -> what the user gets.
 _ERRORS: dict[str, type[errors.SlurmError]] = {
     "refused": errors.SubmitRefused,
+    "limit": errors.SubmitRefused,
     "unreachable": errors.SchedulerUnreachable,
     "timeout": errors.SchedulerUnreachable,
     "missing": errors.NoScheduler,
@@ -83,14 +84,29 @@ class Backend(ABC):
         run: str,
         files: dict[str, bytes],
         *,
-        part: int = 0,
+        parts: int = 1,
+        at_once: int = 1,
         env: dict[str, str] | None = None,
         cwd: str = "",
         options_set: Sequence[str] = (),
-    ) -> str:
-        """Make a run directory with these files and submit its script; returns the job id."""
-        job: str = self._call("submit", run, files, part, env or {}, cwd, list(options_set))
+    ) -> list[str]:
+        """Make a run directory with these files and submit its script; returns the job id.
+
+        A long map has several parts with a script each; the ids of those that went out come back.
+        """
+        ids: list[str] = self._call(
+            "submit", run, files, parts, at_once, env or {}, cwd, list(options_set)
+        )
+        return ids
+
+    def advance(self, run: str) -> str | None:
+        """Submit the next part of a long map, if one is left."""
+        job: str | None = self._call("advance", run)
         return job
+
+    def stop_parts(self, run: str) -> None:
+        """Submit no more parts of a long map."""
+        self._call("stop_parts", run)
 
     def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
         """The scheduler's word on any number of jobs, by id; unknown ones are left out."""
@@ -118,9 +134,9 @@ class Backend(ABC):
         sizes, runs = self._call("changes", seen)
         return sizes, runs
 
-    def read_run(self, run: str, seen: dict[str, int]) -> dict[str, Any]:
-        """What is new in a run since `seen`."""
-        answer: dict[str, Any] = self._call("read_run", run, seen)
+    def read_run(self, run: str, seen: dict[str, int], parts: bool = False) -> dict[str, Any]:
+        """What is new in a run since `seen`; with `parts` also the ids of its parts."""
+        answer: dict[str, Any] = self._call("read_run", run, seen, parts)
         return answer
 
     def read(self, run: str, name: str, offset: int = 0, limit: int = 8 << 20) -> bytes:

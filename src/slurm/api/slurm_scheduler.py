@@ -1,9 +1,9 @@
 """Runs Slurm's own commands where they are installed: the scheduler behind `local` and `ssh`."""
 
 import os
+import re
 import subprocess
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Dict, List, NamedTuple, Sequence
 
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
@@ -19,6 +19,10 @@ _NO_CONF = (
     "set SLURM_CONF to your cluster's slurm.conf, or run without Slurm: "
     'Cluster(backend_type="embedded")'
 )
+
+
+#: Slurm's words when more jobs would be queued than the user may have; later it may say yes.
+_SUBMIT_LIMIT = "(?i)MaxSubmit|SubmitJobsLimit|SubmitJobLimit|job submit limit"
 
 
 class ExecResult(NamedTuple):
@@ -37,7 +41,7 @@ class SlurmScheduler:
     def __init__(self) -> None:
         self.calls = 0
 
-    def submit(self, script: str, env: dict[str, str], cwd: str) -> str:
+    def submit(self, script: str, env: Dict[str, str], cwd: str) -> str:
         """Submit a script; returns the job id."""
         done = self._run(commands.sbatch_command(script), SUBMIT_TIMEOUT, env=env, cwd=cwd)
         if done.code == 0:
@@ -48,19 +52,20 @@ class SlurmScheduler:
         if answers.is_unreachable(done.stderr):
             raise AgentError("unreachable", "the controller did not take the job", words)
         reason, hint = answers.explain_sbatch_error(done.stderr)
-        raise AgentError("refused", reason, words, hint)
+        kind = "limit" if re.search(_SUBMIT_LIMIT, done.stderr) else "refused"
+        raise AgentError(kind, reason, words, hint)
 
-    def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
+    def status(self, job_ids: Sequence[str]) -> List[JobStatus]:
         """All jobs of this user that the controller remembers, in one call."""
         done = self._query(commands.squeue_command())
         return commands.parse_squeue(done.stdout)
 
-    def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
+    def accounting(self, job_ids: Sequence[str], since: float) -> List[JobStatus]:
         """What accounting knows of these jobs; nothing where there is no accounting."""
         done = self._run(commands.sacct_command(job_ids, since), QUERY_TIMEOUT)
         return commands.parse_sacct(done.stdout) if done.code == 0 else []
 
-    def queue(self) -> list[JobStatus]:
+    def queue(self) -> List[JobStatus]:
         """The jobs of this user that have not ended."""
         rows = commands.expand_rows(self.status([]))
         return [row for row in rows if row.end is None]
@@ -85,17 +90,17 @@ class SlurmScheduler:
         """Let held jobs start."""
         self._request(commands.release_command(job_ids))
 
-    def nodes(self) -> list[dict[str, Any]]:
+    def nodes(self) -> List[Dict[str, Any]]:
         """The nodes, as dictionaries."""
         rows = answers.parse_nodes(self._query(answers.show_nodes_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
-    def partitions(self) -> list[dict[str, Any]]:
+    def partitions(self) -> List[Dict[str, Any]]:
         """The partitions, as dictionaries."""
         rows = answers.parse_partitions(self._query(answers.sinfo_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
-    def limits(self) -> dict[str, Any]:
+    def limits(self) -> Dict[str, Any]:
         """The settings of the controller that limit jobs."""
         return dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
 
@@ -104,14 +109,14 @@ class SlurmScheduler:
         done = self._run(answers.version_command(), QUERY_TIMEOUT)
         return ".".join(str(n) for n in answers.parse_version(done.stdout))
 
-    def _query(self, command: list[str]) -> ExecResult:
+    def _query(self, command: List[str]) -> ExecResult:
         done = self._run(command, QUERY_TIMEOUT)
         if done.code != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()]
             raise AgentError("unreachable", f"{command[0]} did not answer", words)
         return done
 
-    def _request(self, command: list[str]) -> None:
+    def _request(self, command: List[str]) -> None:
         done = self._run(command, QUERY_TIMEOUT)
         if done.code != 0 and not answers.is_unknown_job(done.stderr):
             words = [line for line in done.stderr.splitlines() if line.strip()]
@@ -119,7 +124,7 @@ class SlurmScheduler:
             raise AgentError(kind, f"{command[0]} was not carried out", words)
 
     def _run(
-        self, command: list[str], timeout: float, env: Any = None, cwd: Any = None
+        self, command: List[str], timeout: float, env: Any = None, cwd: Any = None
     ) -> ExecResult:
         self.calls += 1
         if env is None:

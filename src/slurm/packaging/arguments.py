@@ -1,14 +1,18 @@
-"""Pickles the arguments of a call and finds the Jobs among them, at any depth, as dependencies."""
+"""Pickles the arguments of calls and finds the Jobs among them, at any depth, as dependencies."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm.errors import UnpicklableArgument, UsageError
+
+#: Objects of a map that are at least this large and occur again are stored once.
+SHARE_FROM = 64 << 10
 
 
 class WrongArguments(UsageError, TypeError):
@@ -18,87 +22,200 @@ class WrongArguments(UsageError, TypeError):
 
 
 @dataclass(frozen=True)
-class ShippedArguments:
-    """One call's arguments as bytes, and the jobs whose values they need."""
+class Call:
+    """One call: positional and keyword arguments."""
 
-    data: bytes
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ShippedArguments:
+    """The arguments of calls as bytes, one blob each, and the jobs whose values they need.
+
+    `shared` is empty, or holds the common keyword arguments and then each object that several
+    calls share.
+    """
+
+    blobs: tuple[bytes, ...]
     upstream: tuple[Any, ...]
+    shared: tuple[bytes, ...] = ()
+
+
+def call_of(item: object, unpack: bool = True) -> Call:
+    """The call that an item of a map stands for: dict, tuple, or one argument."""
+    if unpack and isinstance(item, dict):
+        return Call((), item)
+    if unpack and isinstance(item, tuple):
+        return Call(item, {})
+    return Call((item,), {})
 
 
 def ship_arguments(
     function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
+    calls: Iterable[Call],
     context: tuple[str, int | None] | None,
+    common: Mapping[str, Any] | None = None,
+    label: bool = False,
 ) -> ShippedArguments:
-    """Pickle one call; what does not fit or cannot be sent is refused by name."""
-    names = check_signature(function, args, kwargs, context)
-    try:
-        return _dump((list(args), dict(kwargs)))
-    except Exception as error:
-        raise _blame(function, args, kwargs, names, error) from error
+    """Pickle calls; what does not fit or cannot be sent is refused by name.
+
+    `label` is for the calls of a map: errors name the item, and what items share is stored once.
+    """
+    shape = _Shape(function, context, common or {})
+    pickled = _Pickled()
+    shared_kwargs: list[bytes] = []
+    if common:
+        call = Call((), common)
+        shared_kwargs = [_refusable(shape, pickled, call, "common: ", [dict(common)], label)]
+    blobs = []
+    for number, call in enumerate(calls):
+        where = f"item {number}: " if label else ""
+        shape.check(call, where)
+        value = (list(call.args), dict(call.kwargs))
+        blobs.append(_refusable(shape, pickled, call, where, value, sharing=label))
+    shared = pickled.shared()
+    if shared and not shared_kwargs:
+        shared_kwargs = [pickled.dump([{}])]
+    return ShippedArguments(
+        tuple(blobs), tuple(pickled.upstream.values()), (*shared_kwargs, *shared)
+    )
 
 
-def check_signature(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    context: tuple[str, int | None] | None,
-) -> list[str]:
-    """Refuse a call that Python would refuse; return the names of the positional arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return []
-    parameters = list(signature.parameters.values())
-    if context is not None and context[0] not in kwargs:
-        parameters = [p for p in parameters if p.name != context[0]]
-        signature = signature.replace(parameters=parameters)
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        name = getattr(function, "__name__", "the function")
-        raise WrongArguments(
-            f"{name}{signature} cannot be called like this: {error}",
-            hint=f"call it as {name}{signature}",
-        ) from None
-    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+class _Shape:
+    """The function's signature as its callers see it: without context, common arguments given."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        context: tuple[str, int | None] | None,
+        common: Mapping[str, Any],
+    ) -> None:
+        self.name = str(getattr(function, "__name__", "the function"))
+        self._context = context
+        self._common = common
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):
+            self._signature = None
+
+    @functools.cached_property
+    def _without_context(self) -> inspect.Signature | None:
+        if self._signature is None or self._context is None:
+            return self._signature
+        kept = [p for p in self._signature.parameters.values() if p.name != self._context[0]]
+        return self._signature.replace(parameters=kept)
+
+    def check(self, call: Call, where: str) -> None:
+        """Refuse a call that Python would refuse."""
+        given = self._context is not None and self._context[0] in call.kwargs
+        signature = self._signature if given else self._without_context
+        if signature is None:
+            return
+        try:
+            signature.bind(*call.args, **{**self._common, **call.kwargs})
+        except TypeError as error:
+            raise WrongArguments(
+                f"{where}{self.name}{signature} cannot be called like this: {error}",
+                hint=f"call it as {self.name}{signature}",
+            ) from None
+
+    def label(self, position: int) -> str:
+        """The name of a positional argument."""
+        if self._without_context is not None:
+            names = [
+                p.name
+                for p in self._without_context.parameters.values()
+                if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+            ]
+            if position < len(names):
+                return names[position]
+        return f"#{position + 1}"
 
 
-def _dump(value: Any) -> ShippedArguments:
+class _Pickled:
+    """Pickles one call after the other, and keeps what they share apart."""
+
+    def __init__(self) -> None:
+        self.upstream: dict[str, Any] = {}
+        self._large: dict[int, Any] = {}
+        self._numbers: dict[int, int] = {}
+        self._blobs: dict[int, bytes] = {}
+
+    def dump(self, value: Any, sharing: bool = True) -> bytes:
+        buffer = io.BytesIO()
+        _pickler_class()(buffer, self, sharing).dump(value)
+        return buffer.getvalue()
+
+    def reference(self, obj: Any, sharing: bool) -> Any:
+        """What stands for this object in a pickle; None: itself."""
+        find = getattr(type(obj), "__slurm_reference__", None)
+        if find is not None:
+            reference = find(obj)
+            self.upstream[repr(reference)] = obj
+            return reference
+        if sharing and _is_large(obj):
+            return self._share(obj)
+        return None
+
+    def _share(self, obj: Any) -> Any:
+        if id(obj) not in self._numbers:
+            self._large[id(obj)] = obj  # kept alive, so that its id stays its own
+            self._numbers[id(obj)] = len(self._numbers) + 1
+            # In a list, so that the object itself is written and not a reference to it.
+            self._blobs[id(obj)] = self.dump([obj], sharing=False)
+        return ("shared", self._numbers[id(obj)])
+
+    def shared(self) -> list[bytes]:
+        return list(self._blobs.values())
+
+
+def _is_large(obj: Any) -> bool:
+    if type(obj) in (bytes, bytearray, str):
+        return len(obj) >= SHARE_FROM
+    if type(obj) in (list, tuple, dict, set, frozenset):
+        return len(obj) >= SHARE_FROM // 8
+    size = getattr(obj, "nbytes", None)
+    return isinstance(size, int) and size >= SHARE_FROM
+
+
+@functools.lru_cache(maxsize=1)
+def _pickler_class() -> Any:
     import cloudpickle
 
-    upstream: dict[str, Any] = {}
-
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def __init__(self, buffer: io.BytesIO, pickled: _Pickled, sharing: bool) -> None:
+            super().__init__(buffer, protocol=5)
+            self._pickled = pickled
+            self._sharing = sharing
+
         def persistent_id(self, obj: Any) -> Any:
-            reference = getattr(type(obj), "__slurm_reference__", None)
-            if reference is None:
-                return None
-            upstream[f"{obj.run}#{obj.index}"] = obj
-            return reference(obj)
+            return self._pickled.reference(obj, self._sharing)
 
-    buffer = io.BytesIO()
-    Pickler(buffer, protocol=5).dump(value)
-    return ShippedArguments(buffer.getvalue(), tuple(upstream.values()))
+    return Pickler
 
 
-def _blame(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    names: Sequence[str],
-    error: BaseException,
-) -> UnpicklableArgument:
-    called = getattr(function, "__name__", "the function")
-    labelled = [(names[i] if i < len(names) else f"#{i + 1}", v) for i, v in enumerate(args)]
-    for name, value in [*labelled, *kwargs.items()]:
+def _refusable(
+    shape: _Shape, pickled: _Pickled, call: Call, where: str, value: Any, sharing: bool
+) -> bytes:
+    try:
+        return pickled.dump(value, sharing)
+    except Exception as error:  # pickling calls code of any class
+        raise _blame(shape, call, where, error) from error
+
+
+def _blame(shape: _Shape, call: Call, where: str, error: Exception) -> UnpicklableArgument:
+    labelled: Sequence[tuple[str, Any]] = [
+        *((shape.label(i), value) for i, value in enumerate(call.args)),
+        *call.kwargs.items(),
+    ]
+    for name, value in labelled:
         try:
-            _dump(value)
+            _Pickled().dump(value)
         except Exception as why:  # noqa: BLE001 - we look for exactly what fails
             return UnpicklableArgument(
-                f"argument {name!r} of {called} cannot be pickled: its value is a "
+                f"{where}argument {name!r} of {shape.name} cannot be pickled: its value is a "
                 f"{type(value).__name__} ({type(why).__name__}: {why})",
-                hint=f"open or create {name!r} inside {called}, and pass a path or plain data",
+                hint=f"open or create {name!r} inside {shape.name}, and pass a path or plain data",
             )
-    return UnpicklableArgument(f"the arguments of {called} cannot be pickled: {error}")
+    return UnpicklableArgument(f"{where}the arguments of {shape.name} cannot be pickled: {error}")

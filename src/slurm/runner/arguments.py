@@ -12,27 +12,62 @@ class UpstreamResult(Exception):
     """The result of an upstream job cannot be read here."""
 
 
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, base: str) -> None:
-        super().__init__(io.BytesIO(data))
+class _Values:
+    """The values of upstream runs; each run's segments are read once, however many are wanted."""
+
+    def __init__(self, base: str) -> None:
         self._base = base
+        self._runs = {}  # type: Dict[str, Dict[int, rundir.Record]]
+
+    def get(self, run: str, index: int) -> Any:
+        path = os.path.join(self._base, run)
+        if run not in self._runs:
+            values = [r for r in rundir.all_records(path) if r.kind == rundir.VALUE and r.rank == 0]
+            # The first value of a call is final.
+            self._runs[run] = {record.index: record for record in reversed(values)}
+        found = self._runs[run].get(index)
+        if found is None:
+            raise UpstreamResult(f"{path} has no value for call {index}")
+        return _Unpickler(rundir.load_payload(path, found), path, self).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, run: str, values: _Values) -> None:
+        super().__init__(io.BytesIO(data))
+        self._run = run
+        self._values = values
 
     def persistent_load(self, pid: Any) -> Any:
-        kind, run, index = pid
-        if kind != "job":
-            raise pickle.UnpicklingError(f"unknown reference {kind!r} in the arguments")
-        return read_value(os.path.join(self._base, run), index)
+        kind = pid[0]
+        if kind == "job":
+            return self._values.get(pid[1], pid[2])
+        if kind == "array":
+            return [self._values.get(run, index) for run, index in pid[1]]
+        if kind == "shared":
+            return _shared(self._run, pid[1], self._values)
+        raise pickle.UnpicklingError(f"unknown reference {kind!r} in the arguments")
 
 
-def load_arguments(blob: bytes, base: str) -> Tuple[List[Any], Dict[str, Any]]:
+_cache = {}  # type: Dict[Tuple[str, int], Any]
+
+
+def _shared(run: str, number: int, values: _Values) -> Any:
+    """An object that many calls of a map share; unpickled once per process."""
+    key = (run, number)
+    if key not in _cache:
+        blob = rundir.read_arguments(run, number, rundir.SHARED)
+        _cache[key] = _Unpickler(blob, run, values).load()[0]
+    return _cache[key]
+
+
+def load_arguments(blob: bytes, run: str, base: str) -> Tuple[List[Any], Dict[str, Any]]:
     """Positional and keyword arguments of one call."""
-    args, kwargs = _Unpickler(blob, base).load()
+    args, kwargs = _Unpickler(blob, run, _Values(base)).load()
     return args, kwargs
 
 
-def read_value(run: str, index: int) -> Any:
-    """The value that a finished run recorded for call `index`."""
-    for found in rundir.all_records(run):
-        if found.index == index and found.rank == 0 and found.kind == rundir.VALUE:
-            return pickle.loads(rundir.load_payload(run, found))
-    raise UpstreamResult(f"{run} has no value for call {index}")
+def load_common(run: str, base: str) -> Dict[str, Any]:
+    """The keyword arguments that all calls of a map have in common."""
+    if not os.path.exists(os.path.join(run, rundir.SHARED)):
+        return {}
+    return dict(_shared(run, 0, _Values(base)))

@@ -47,7 +47,7 @@ def identity() -> rundir.Identity:
     job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID") or "0"
     return rundir.Identity(
         job,
-        int(env.get("SLURM_ARRAY_TASK_ID") or 0),
+        int(env.get("SLURM_ARRAY_TASK_ID") or 0) + int(env.get("SLURM_SDK_OFFSET") or 0),
         int(env.get("SLURM_PROCID") or 0),
         int(env.get("SLURM_RESTART_COUNT") or 0),
     )
@@ -106,9 +106,11 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
     extend_path(header.get("path", ()))
     function = get_function(header, pickled)
-    from slurm.runner.arguments import load_arguments
+    from slurm.runner.arguments import load_arguments, load_common
 
-    args, kwargs = load_arguments(blob, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
+    args, kwargs = load_arguments(blob, run, base)
+    kwargs = dict(load_common(run, base), **kwargs)
     args = list(args)
     inject = header.get("context")
     if inject:

@@ -1,0 +1,124 @@
+"""What a job waits for: other jobs, in the ways that Slurm knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slurm import errors, rundir
+from slurm.array import ArrayJob
+from slurm.job import Job
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+#: Each kind, and what it waits for.
+KINDS = {
+    "afterok": "all have succeeded",
+    "afterany": "all are over",
+    "afternotok": "all have failed",
+    "aftercorr": "the element of the same number has succeeded",
+    "after": "all have begun, or some minutes later",
+    "singleton": "no other job of this name and user is left",
+}
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """One condition: a kind, and the jobs it speaks of."""
+
+    kind: str
+    jobs: tuple[Job[Any] | ArrayJob[Any], ...] = ()
+    minutes: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            close = errors.nearest(self.kind, KINDS)
+            raise errors.OptionError(
+                f"dependency kind {self.kind!r} is not known; Slurm has {', '.join(KINDS)}",
+                hint=f"did you mean {close!r}?" if close else "leave kind out for afterok",
+            )
+        for job in self.jobs:
+            if not isinstance(job, (Job, ArrayJob)):
+                raise errors.UsageError(
+                    f"a job can only wait for jobs, not for {job!r}",
+                    hint="pass what a task's call or .map() returned",
+                )
+        if bool(self.jobs) == (self.kind == "singleton"):
+            raise errors.UsageError(f"{self.kind} takes {'no' if self.jobs else 'some'} jobs")
+        if self.minutes is not None and self.kind != "after":
+            raise errors.UsageError("minutes= goes with kind='after' only")
+
+    def elements(self) -> Iterator[Job[Any]]:
+        """Every single job."""
+        for job in self.jobs:
+            yield from job if isinstance(job, ArrayJob) else (job,)
+
+
+def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None) -> str | None:
+    """The dependency of a submission as Slurm takes it; what is already met is left out.
+
+    `size` is the length of the dependent's own array. A condition that can never be met raises
+    `UpstreamFailed` here, before anything is submitted.
+    """
+    texts: dict[str, None] = {}
+    for condition in conditions:
+        if condition.kind == "singleton":
+            texts["singleton"] = None
+            continue
+        _check(cluster, condition, size)
+        ids = _open_ids(condition)
+        if ids:
+            suffix = f"+{condition.minutes}" if condition.minutes else ""
+            texts[f"{condition.kind}:" + ":".join(f"{i}{suffix}" for i in ids)] = None
+    return ",".join(texts) or None
+
+
+def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
+    for job in condition.jobs:
+        if job.cluster.backend.target != cluster.backend.target:
+            raise errors.UsageError(
+                f"{job!r} is a job of another cluster, so nothing here can wait for it",
+                hint="pass its result: job.result()",
+            )
+        if condition.kind == "aftercorr" and not (isinstance(job, ArrayJob) and len(job) == size):
+            raise errors.UsageError(
+                "aftercorr pairs the elements of two arrays of the same length; "
+                f"{job!r} does not fit an array of {size or 'no'} elements",
+                hint="use kind='afterok', or map over as many items",
+            )
+    if condition.kind not in ("afterok", "afternotok"):
+        return
+    for element in condition.elements():
+        if element.done() and element.succeeded != (condition.kind == "afterok"):
+            ended = "succeeded" if element.succeeded else "did not succeed"
+            raise errors.UpstreamFailed(
+                f"{element!r} {ended}, so a job that waits for it with {condition.kind} can never "
+                "run",
+                hint="job.exception() says why" if not element.succeeded else None,
+                job_id=element.id,
+            )
+
+
+def _open_ids(condition: Dependency) -> list[str]:
+    """The ids to wait for: one per array where all of it is meant, not one per element."""
+    ids: dict[str, None] = {}
+    for job in condition.jobs:
+        elements = list(job) if isinstance(job, ArrayJob) else [job]
+        if all(element.settled for element in elements):
+            continue
+        if any(element.key is None for element in elements):
+            # Its later parts have no id yet; the agent fills them in when they have.
+            ids[rundir.ids_token(job.run)] = None
+            continue
+        groups: dict[str, list[Job[Any]]] = {}
+        for element in elements:
+            groups.setdefault(element.bare.partition("_")[0], []).append(element)
+        for array, members in groups.items():
+            part = members[0].part
+            if part is None or len(members) == part.size:
+                ids[array] = None
+            else:
+                ids.update(dict.fromkeys(m.bare for m in members if not m.settled))
+    return list(ids)

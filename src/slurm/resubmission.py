@@ -1,0 +1,80 @@
+"""Runs calls of an earlier run again: the same function and arguments, perhaps other options."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from slurm import rundir
+from slurm.array import ArrayJob
+from slurm.job import read_metadata
+from slurm.model.ids import make_run_name
+from slurm.model.options import merge, normalize
+from slurm.packaging.arguments import ShippedArguments
+from slurm.packaging.function import ShippedFunction
+from slurm.packaging.sdk import sdk_hash
+from slurm.rendering import Environment, Submission
+from slurm.submission import Plan, send
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+
+def resubmit(
+    cluster: Cluster, run: str, indexes: Sequence[int], options: Mapping[str, Any]
+) -> ArrayJob[Any]:
+    """Submit these calls of a run anew, as an array of their own."""
+    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
+    given = normalize(options, where="retry_failed")
+    merged = merge(metadata.get("options", {}), given)
+    blobs = rundir.split_arguments(_whole(cluster, run, rundir.ARGUMENTS))
+    shared = _whole(cluster, run, rundir.SHARED)
+    chosen = [blobs[index] for index in indexes]
+    name = str(metadata.get("task", run))
+    place = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
+    submission = Submission(
+        run=f"{cluster.base}/{place}",
+        base=cluster.base,
+        name=name,
+        sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
+        workdir=str(metadata.get("workdir") or cluster.base),
+        environment=_environment(cluster, run),
+        options=merged,
+        throttle=_throttle(merged),
+    )
+    data = _whole(cluster, run, rundir.FUNCTION)
+    function = ShippedFunction(metadata["by"], metadata["target"], f"as in {run}", data)
+    arguments = ShippedArguments(
+        tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
+    )
+    cut = cluster.cut(len(chosen), submission.throttle is not None)
+    plan = Plan(name, submission, function, arguments, cut, ())
+    jobs = send(cluster, plan, rundir.encode_arguments(chosen))
+    return ArrayJob(cluster, submission.relative, name, jobs)
+
+
+def _whole(cluster: Cluster, run: str, name: str) -> bytes:
+    parts, offset = [], 0
+    while data := cluster.backend.read(run, name, offset):
+        parts.append(data)
+        offset += len(data)
+    return b"".join(parts)
+
+
+def _environment(cluster: Cluster, run: str) -> Environment:
+    found = json.loads(cluster.backend.read(run, rundir.ENVIRONMENT))
+    return Environment(
+        python=found["python"],
+        kind=found["kind"],
+        why=found["why"],
+        path=tuple(found["path"]),
+        setup=tuple(found["setup"]),
+    )
+
+
+def _throttle(options: Mapping[str, object]) -> int | None:
+    given = options.get("array_throttle")
+    return given if isinstance(given, int) else None
