@@ -71,7 +71,8 @@ class EmbeddedScheduler:
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """The state of many jobs in one round trip; unknown ids are left out.
 
-        An array's id gives one row per element. Finished jobs are remembered for seven days.
+        An array's id gives one row per element. Finished jobs are remembered for seven days. No
+        id at all means every job that has not ended, or ended within the hour.
         """
         return [JobStatus(*row) for row in self._ask("status", ids=list(job_ids))]
 
@@ -84,14 +85,13 @@ class EmbeddedScheduler:
         self._ask("cancel", ids=list(job_ids))
 
     def signal(
-        self, job_ids: Sequence[str], signal: int, *, batch: bool = False, full: bool = False
+        self, job_ids: Sequence[str], signal: int, *, steps: bool = False, full: bool = False
     ) -> None:
-        """Send a signal to running jobs.
+        """Send a signal to the batch shells of running jobs.
 
-        It goes to the steps, or to the batch shell of a job without steps; with `batch` to the
-        batch shell only, with `full` to every process.
+        With `steps` it goes to what srun started instead, with `full` to every process.
         """
-        scope = "full" if full else "batch" if batch else "any"
+        scope = "full" if full else "steps" if steps else "batch"
         self._ask("signal", ids=list(job_ids), signal=int(signal), scope=scope)
 
     def requeue(self, job_ids: Sequence[str]) -> None:

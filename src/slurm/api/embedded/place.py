@@ -36,7 +36,7 @@ class Place:
     @property
     def life_lock(self) -> str:
         """Locked by the scheduler for as long as it lives; holds its process id."""
-        return os.path.join(self.directory, "life.lock")
+        return os.path.join(self.directory, "scheduler.pid")
 
     @property
     def log(self) -> str:
