@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm import errors
-from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_commands import UNANSWERED, JobStatus
 from slurm.model.states import JobState, parse_state
 from slurm.rundir import ERROR, EXIT, EXIT_NOT_WRITTEN, VALUE, Event, Record
 
@@ -140,8 +140,11 @@ def _scheduler(seen: Evidence) -> str:
     if seen.unknown_for is not None:
         return "unknown"
     state = seen.state
-    if state is None:
+    if state is None or seen.status is None:
         return "unasked"
+    if seen.status.state == UNANSWERED:
+        # The controller has forgotten the job: nothing of it runs, and files decide if they can.
+        return "unknown" if seen.last_exit() is not None else "waiting"
     if state.phase != "finished":
         return "waiting"
     if state.may_requeue and seen.requeue and seen.over_count < 2:
@@ -158,6 +161,8 @@ def _again(seen: Evidence) -> bool:
 
 
 def _waited(seen: Evidence, grace: float) -> bool:
+    if seen.status is not None and seen.status.state == UNANSWERED:
+        return True
     return max(seen.over_for or 0.0, seen.unknown_for or 0.0) >= grace
 
 
