@@ -24,13 +24,14 @@ FASTEST, SLOWEST, UNATTENDED = 0.02, 1.0, 5.0
 SWEEP = 30.0
 #: The scheduler is asked some seconds after a submission, then this often.
 FIRST_POLL, POLL = 5.0, 30.0
-#: After an end that files do not explain the scheduler is asked at once, then ever more slowly.
-ASK_AFTER = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+#: After an end that files do not explain the scheduler is asked as soon as it can know, then
+#: ever more slowly.
+ASK_AFTER = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 #: Two polls are never closer than this, whatever happens.
 POLL_GAP = 0.4
 #: So many questions may follow each other quickly; then one comes in so many seconds, however
 #: many jobs end without a word.
-BURST, REFILL = 5, 5.0
+BURST, REFILL = 5, 2.0
 #: A running job whose node wrote no beat for this long is looked into.
 SILENT = 60.0
 

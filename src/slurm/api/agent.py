@@ -258,7 +258,8 @@ class Agent:
         except rundir.Untrusted as error:
             raise AgentError("untrusted", str(error)) from error
         except OSError as error:
-            raise AgentError("not-found", str(error)) from error
+            text = f"the value {name} of {run} cannot be read: {error.strerror}"
+            raise AgentError("unreadable", text) from error
 
     def read(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
         """Bytes of a file of a run; a negative offset counts from the end."""
