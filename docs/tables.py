@@ -71,9 +71,7 @@ TABLES = {
     "ends": ends_table,
     "errors": errors_table,
 }
-_PLACE = re.compile(
-    r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL
-)
+_PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 
 
 def renewed(text: str) -> str:

@@ -128,13 +128,10 @@ class JobContext:
     @property
     def gpus(self) -> list[str]:
         """The GPUs this process can see, as CUDA names them."""
-        text = (
-            self._env.get("CUDA_VISIBLE_DEVICES")
-            or self._env.get("SLURM_STEP_GPUS")
-            or self._env.get("SLURM_JOB_GPUS")
-            or ""
-        )
-        return [part for part in text.split(",") if part]
+        names = ("CUDA_VISIBLE_DEVICES", "SLURM_STEP_GPUS", "SLURM_JOB_GPUS")
+        text = next((self._env[name] for name in names if name in self._env), "")
+        # Two ways to say "none": CUDA's own, and that of older Slurm.
+        return [part for part in text.split(",") if part not in ("", "-1", "NoDevFiles")]
 
     @property
     def output_dir(self) -> Path:

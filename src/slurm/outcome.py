@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from slurm import errors
-from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_commands import UNANSWERED, JobStatus
 from slurm.model.states import JobState, parse_state
 from slurm.rundir import ERROR, EXIT, EXIT_NOT_WRITTEN, VALUE, Event, Record
 
@@ -123,10 +123,8 @@ def _exit(seen: Evidence) -> str:
     if event is None:
         return "not-written" if found is None and _scheduler_saw_not_written(seen) else "none"
     code = event.number("code", -1)
-    if code == EXIT_NOT_WRITTEN:
-        return "not-written"
     if found is None:
-        return "alone"
+        return "not-written" if code == EXIT_NOT_WRITTEN else "alone"
     good = code == 0
     return "agrees" if good == (_record(seen) == "value") else "disagrees"
 
@@ -140,8 +138,11 @@ def _scheduler(seen: Evidence) -> str:
     if seen.unknown_for is not None:
         return "unknown"
     state = seen.state
-    if state is None:
+    if state is None or seen.status is None:
         return "unasked"
+    if seen.status.state == UNANSWERED:
+        # The controller has forgotten the job: nothing of it runs, and files decide if they can.
+        return "unknown" if seen.last_exit() is not None else "waiting"
     if state.phase != "finished":
         return "waiting"
     if state.may_requeue and seen.requeue and seen.over_count < 2:
@@ -158,6 +159,8 @@ def _again(seen: Evidence) -> bool:
 
 
 def _waited(seen: Evidence, grace: float) -> bool:
+    if seen.status is not None and seen.status.state == UNANSWERED:
+        return True
     return max(seen.over_for or 0.0, seen.unknown_for or 0.0) >= grace
 
 

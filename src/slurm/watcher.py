@@ -24,10 +24,14 @@ FASTEST, SLOWEST, UNATTENDED = 0.02, 1.0, 5.0
 SWEEP = 30.0
 #: The scheduler is asked some seconds after a submission, then this often.
 FIRST_POLL, POLL = 5.0, 30.0
-#: After an end that files do not explain the scheduler is asked at once, then ever more slowly.
-ASK_AFTER = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
+#: After an end that files do not explain the scheduler is asked as soon as it can know, then
+#: ever more slowly.
+ASK_AFTER = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 #: Two polls are never closer than this, whatever happens.
 POLL_GAP = 0.4
+#: So many questions may follow each other quickly; then one comes in so many seconds, however
+#: many jobs end without a word.
+BURST, REFILL = 5, 2.0
 #: A running job whose node wrote no beat for this long is looked into.
 SILENT = 60.0
 
@@ -73,6 +77,7 @@ class Watcher:
         self._sweep_at = 0.0
         self._poll_at = float("inf")
         self._last_poll = 0.0
+        self._tokens = float(BURST)
 
     # ---- what clients of the watcher call -------------------------------------------------------
 
@@ -125,7 +130,8 @@ class Watcher:
     def ask(self, job: Job[Any]) -> None:
         """Ask the scheduler about this job soon, and again until it is settled."""
         with self._lock:
-            job.asking = max(1, job.asking)
+            job.asking = 1
+            job.asked_at = time.monotonic()
             self._ask_soon(job)
 
     def refresh_run(self, run: str) -> None:
@@ -234,7 +240,10 @@ class Watcher:
 
     def _poll(self) -> None:
         with self._lock:
-            self._last_poll = now = time.monotonic()
+            now = time.monotonic()
+            self._tokens = min(BURST, self._tokens + (now - self._last_poll) / REFILL)
+            self._tokens = max(0.0, self._tokens - 1)
+            self._last_poll = now
             jobs = [job for run in self._runs.values() for job in run.jobs.values()]
             self._poll_at = now + POLL if jobs else float("inf")
         if not jobs:
@@ -292,7 +301,8 @@ class Watcher:
 
     def _ask_soon(self, job: Job[Any]) -> None:
         wait = ASK_AFTER[min(job.asking - 1, len(ASK_AFTER) - 1)]
-        at = max(time.monotonic() + wait, self._last_poll + POLL_GAP)
+        gap = POLL_GAP if self._tokens >= 1 else REFILL
+        at = max(time.monotonic() + wait, self._last_poll + gap)
         if at < self._poll_at:
             self._poll_at = at
             self._scheduler.set()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from test_scheduler_bench import Bench, bench
 
+from slurm.api.slurm_answers import NodeStatus, PartitionStatus
+
 __all__ = ["bench"]
 
 WAIT_FOR_GO = "until [ -e go ]; do sleep 0.02; done"
@@ -181,7 +183,13 @@ def test_priority_and_nice_give_the_order(bench: Bench) -> None:
 
 def test_the_host_and_its_partition_are_described(bench: Bench) -> None:
     (node,) = bench.scheduler.nodes()
-    assert (node["cpus"], node["memory_mb"], node["gpus"]) == (4, 4000, 4)
+    assert (node["cpus"], node["memory"], node["gpus"]) == (4, 4000, 4)
     (partition,) = bench.scheduler.partitions()
-    assert (partition["name"], partition["nodes"]) == ("local", node["name"])
-    assert bench.scheduler.limits()["max_array_size"] == 10001
+    assert (partition["name"], partition["nodes"]) == ("local", 1)
+    assert bench.scheduler.limits()["MaxArraySize"] == "10001"
+
+
+def test_rows_have_the_keys_of_slurm_s_rows(bench: Bench) -> None:
+    (node,), (partition,) = bench.scheduler.nodes(), bench.scheduler.partitions()
+    assert set(NodeStatus._fields) <= set(node)
+    assert set(PartitionStatus._fields) <= set(partition)

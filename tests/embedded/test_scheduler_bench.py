@@ -58,7 +58,7 @@ class Bench:
         return (self.work / name).read_text()
 
     def daemon(self) -> int:
-        return int((self.private / "life.lock").read_text())
+        return int((self.private / "scheduler.pid").read_text())
 
     def kill_daemon(self) -> None:
         pid = self.daemon()

@@ -17,6 +17,7 @@ import pytest
 from test_scheduler_bench import Bench, alive, bench
 
 from slurm.api.embedded import EmbeddedScheduler
+from slurm.api.embedded.host import boot_id, start_time
 from slurm.errors import SchedulerUnreachable
 
 __all__ = ["bench"]
@@ -90,6 +91,26 @@ def test_a_time_limit_holds_after_the_scheduler_was_killed(bench: Bench) -> None
     assert bench.ended(job)[0].state == "TIMEOUT"
 
 
+def test_every_job_runs_once_however_often_the_scheduler_is_killed(bench: Bench) -> None:
+    over = threading.Event()
+
+    def keep_killing() -> None:
+        while not over.wait(0.4):
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(bench.daemon(), signal.SIGKILL)
+
+    killer = threading.Thread(target=keep_killing)
+    killer.start()
+    try:
+        jobs = [bench.submit('echo "$SLURM_JOB_ID" >> ran', "--requeue") for _ in range(150)]
+    finally:
+        over.set()
+        killer.join()
+    rows = bench.ended(*jobs)
+    assert {(row.state, row.restarts) for row in rows} == {("COMPLETED", 0)}
+    assert sorted((bench.work / "ran").read_text().split()) == sorted(jobs)
+
+
 @pytest.mark.parametrize("with_scheduler", [True, False])
 def test_a_job_that_vanished_is_a_node_failure(bench: Bench, with_scheduler: bool) -> None:
     job = bench.submit(WAIT_FOR_GO, "--no-requeue")
@@ -121,6 +142,22 @@ def test_a_process_of_another_boot_is_not_taken_for_the_job(bench: Bench) -> Non
     assert bench.ended(job)[0].state == "NODE_FAIL"
     with contextlib.suppress(ProcessLookupError):
         os.kill(shell, signal.SIGKILL)
+
+
+def test_an_attempt_that_a_killed_scheduler_just_started_is_not_started_twice(
+    bench: Bench,
+) -> None:
+    job = bench.submit("echo x > ran", "--hold --no-requeue")
+    with subprocess.Popen(["sleep", "600"]) as first:
+        run = bench.private / "jobs" / job / f"run.{job}.0"
+        run.write_text(f"{first.pid} {start_time(first.pid)} {boot_id()} {time.time():.3f} \n")
+        bench.scheduler.release([job])
+        bench.until(lambda: bench.state(job) == "RUNNING")
+        time.sleep(0.3)
+        assert bench.state(job) == "RUNNING" and not bench.has("ran")
+        first.kill()
+    assert bench.ended(job)[0].state == "NODE_FAIL"
+    assert not bench.has("ran")
 
 
 def test_finished_jobs_are_known_after_a_restart(bench: Bench) -> None:

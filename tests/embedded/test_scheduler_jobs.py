@@ -38,6 +38,13 @@ def test_ids_nobody_gave_are_left_out_of_the_status(bench: Bench) -> None:
     assert [row.job_id for row in bench.scheduler.status([job, "99999", "99999_1"])] == [job]
 
 
+def test_a_status_of_no_job_in_particular_names_all_recent_ones(bench: Bench) -> None:
+    ended, held = bench.submit("true"), bench.submit("true", "--hold --array=1-2")
+    bench.ended(ended)
+    ids = {row.job_id for row in bench.scheduler.status([])}
+    assert ids == {ended, f"{held}_1", f"{held}_2"}
+
+
 def test_the_log_goes_where_output_and_error_say(bench: Bench) -> None:
     bench.ended(
         bench.submit("echo out; echo err >&2", "--job-name='a b'", "--output=%x-%j%%.out -e e-%u")
@@ -254,6 +261,17 @@ def test_a_signal_can_be_sent_to_a_running_job(bench: Bench) -> None:
     bench.await_file("ready")
     bench.scheduler.signal([job], signal.SIGUSR1)
     assert bench.ended(job)[0].exit_code == 5
+
+
+def test_a_signal_can_be_meant_for_the_steps(bench: Bench) -> None:
+    job = bench.submit(
+        "trap 'echo x > shell' USR1\n"
+        "srun bash -c 'trap \"exit 5\" USR1; echo x > ready; while :; do sleep 0.05; done'"
+    )
+    bench.await_file("ready")
+    bench.scheduler.signal([job], signal.SIGUSR1, steps=True)
+    assert bench.ended(job)[0].exit_code == 5
+    assert not bench.has("shell")
 
 
 def test_hold_keeps_a_job_and_release_lets_it_go(bench: Bench) -> None:

@@ -287,7 +287,6 @@ def test_the_value_of_another_rank_than_0_is_not_the_result() -> None:
     assert judge(seen) is Verdict.WAIT
 
 
-@pytest.mark.xfail(reason="exit code 74 hides the record: it is settled by the next poll only")
 def test_a_sys_exit_with_the_code_of_a_failed_write_is_still_a_sys_exit() -> None:
     assert judge(evidence(record(rundir.EXIT, code=74), ended(74))) is Verdict.EXITED
 

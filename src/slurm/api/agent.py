@@ -278,14 +278,24 @@ class Agent:
         missing = [key for key in wanted if key not in found]
         if missing and hasattr(self.scheduler, "accounting"):
             since = min(wanted[key] for key in missing) - 86400
-            by_name = {(job, commands.accounted_path(path)): (job, path) for job, path in missing}
-            ids = sorted({job.partition("_")[0] for job, _ in missing})
-            for row in self.scheduler.accounting(ids, since):
-                key = by_name.get((row.job_id, row.work_dir))
-                # A row that never ended is what the database kept of a job nobody has any more.
-                if key is not None and row.end is not None:
-                    found[key] = row
+            try:
+                found.update(self._accounted(missing, since))
+            except AgentError as error:
+                for key in missing:
+                    found[key] = commands.unanswered(key[0], key[1], error.message)
         return [list(row) for row in found.values()]
+
+    def _accounted(self, jobs: Sequence[Tuple[str, str]], since: float) -> Dict[Any, Any]:
+        """What accounting knows of jobs that the controller has forgotten."""
+        by_name = {(job, commands.accounted_path(path)): (job, path) for job, path in jobs}
+        found = {}  # type: Dict[Any, Any]
+        ids = sorted({job.partition("_")[0] for job, _ in jobs})
+        for row in self.scheduler.accounting(ids, since):
+            key = by_name.get((row.job_id, row.work_dir))
+            # A row that never ended is what the database kept of a job nobody has any more.
+            if key is not None and row.end is not None:
+                found[key] = row
+        return found
 
     def request(self, verb: str, jobs: Sequence[Tuple[str, str]], *args: Any) -> List[str]:
         """Cancel, signal, requeue, hold or release those jobs that are ours; returns their ids."""
@@ -364,7 +374,8 @@ class Agent:
         except rundir.Untrusted as error:
             raise AgentError("untrusted", str(error)) from error
         except OSError as error:
-            raise AgentError("not-found", str(error)) from error
+            text = f"the value {name} of {run} cannot be read: {error.strerror}"
+            raise AgentError("unreadable", text) from error
 
     def read(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
         """Bytes of a file of a run; a negative offset counts from the end."""

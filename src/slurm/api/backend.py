@@ -23,6 +23,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "rundir": errors.RunDirError,
     "not-found": errors.RunNotFound,
     "untrusted": errors.UntrustedRun,
+    "unreadable": errors.ResultUnreadable,
     "request": errors.CommandRefused,
 }
 

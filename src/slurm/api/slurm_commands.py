@@ -61,6 +61,15 @@ class JobStatus(NamedTuple):
     name: str
 
 
+#: Not a state of Slurm: the controller has forgotten the job, and accounting does not answer.
+UNANSWERED = "UNANSWERED"
+
+
+def unanswered(job_id: str, work_dir: str, reason: str) -> JobStatus:
+    """The status of a job that nobody can be asked about at the moment."""
+    return JobStatus(job_id, UNANSWERED, reason, "", None, None, None, None, None, 0, work_dir, "")
+
+
 class UnreadableAnswer(ValueError):
     """A Slurm command answered with text that has not the form we know; nothing was guessed."""
 

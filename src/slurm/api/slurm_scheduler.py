@@ -63,7 +63,12 @@ class SlurmScheduler:
     def accounting(self, job_ids: Sequence[str], since: float) -> List[JobStatus]:
         """What accounting knows of these jobs; nothing where there is no accounting."""
         done = self._run(commands.sacct_command(job_ids, since), QUERY_TIMEOUT)
-        return commands.parse_sacct(done.stdout) if done.code == 0 else []
+        if done.code == 0:
+            return commands.parse_sacct(done.stdout)
+        if "storage is disabled" in done.stderr:
+            return []
+        words = [line for line in done.stderr.splitlines() if line.strip()]
+        raise AgentError("unreachable", "accounting (slurmdbd) does not answer", words)
 
     def queue(self) -> List[JobStatus]:
         """The jobs of this user that have not ended."""

@@ -318,16 +318,16 @@ def secret_names(value: object, name: str) -> tuple[str, ...]:
 
 
 def shell_lines(value: object, name: str) -> tuple[str, ...]:
-    """Lines of shell, as one text or as a list of them."""
+    """Pieces of shell, one or a list of them; a piece may have several lines, as a loop has."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, (list, tuple)):
         refuse(name, value, "must be text or a list of lines")
-    lines: list[str] = []
+    pieces: list[str] = []
     for item in items:
         if not isinstance(item, str) or "\0" in item:
             refuse(name, item, "is not a line of shell")
-        lines += _encodable(item, name).replace("\r\n", "\n").rstrip("\n").split("\n")
-    return tuple(lines)
+        pieces.append(_encodable(item, name).replace("\r\n", "\n").rstrip("\n"))
+    return tuple(pieces)
 
 
 def module_names(value: object, name: str) -> tuple[str, ...]:

@@ -210,12 +210,37 @@ def _blame(shape: _Shape, call: Call, where: str, error: Exception) -> Unpicklab
         *call.kwargs.items(),
     ]
     for name, value in labelled:
-        try:
-            _Pickled().dump(value)
-        except Exception as why:  # noqa: BLE001 - we look for exactly what fails
+        why = _trouble(value)
+        if why is not None:
+            place, part = _deepest(name, value)
+            inside = "" if place == name else f"; it is {place}"
             return UnpicklableArgument(
                 f"{where}argument {name!r} of {shape.name} cannot be pickled: its value is a "
-                f"{type(value).__name__} ({type(why).__name__}: {why})",
-                hint=f"open or create {name!r} inside {shape.name}, and pass a path or plain data",
+                f"{type(value).__name__} ({type(why).__name__}: {why}){inside}",
+                hint=f"open or create the {type(part).__name__} inside {shape.name}, and pass a "
+                "path or plain data",
             )
     return UnpicklableArgument(f"{where}the arguments of {shape.name} cannot be pickled: {error}")
+
+
+def _trouble(value: Any) -> Exception | None:
+    try:
+        _Pickled().dump(value)
+    except Exception as why:  # noqa: BLE001 - we look for exactly what fails
+        return why
+    return None
+
+
+def _deepest(place: str, value: Any, depth: int = 8) -> tuple[str, Any]:
+    """The innermost part of a value that cannot be pickled, as one would write it in Python."""
+    parts: list[tuple[str, Any]] = []
+    if isinstance(value, Mapping):
+        parts = [(f"{place}[{key!r}]", part) for key, part in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [(f"{place}[{number}]", part) for number, part in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        parts = [(f"{place}.{name}", part) for name, part in vars(value).items()]
+    for inner, part in parts[:1000] if depth else []:
+        if _trouble(part) is not None:
+            return _deepest(inner, part, depth - 1)
+    return place, value

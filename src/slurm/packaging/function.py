@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
+import functools
 import inspect
 import os
+import re
 import sys
 import sysconfig
+import types
+import typing
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +30,8 @@ class ShippedFunction:
 
 def ship_function(function: Callable[..., Any], path: tuple[str, ...]) -> ShippedFunction:
     """Make the function file of a run."""
-    target = f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"
+    module = getattr(function, "__module__", None)
+    target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
     reason = by_value_reason(function)
     header: dict[str, Any] = {
         "format": 1,
@@ -38,16 +42,18 @@ def ship_function(function: Callable[..., Any], path: tuple[str, ...]) -> Shippe
         "context": context_parameter(function),
     }
     pickled = _pickle_by_value(function, target) if reason else b""
-    why = reason or f"the node imports {function.__module__}"
+    why = reason or f"the node imports {module}"
     return ShippedFunction(header["by"], target, why, rundir.encode_function(header, pickled))
 
 
 def by_value_reason(function: Callable[..., Any]) -> str | None:
     """Why this function has to travel by value; None when the node can import it by name."""
-    module, qualname = function.__module__, getattr(function, "__qualname__", "")
+    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     if module == "__main__":
         return "it is defined in the script or notebook that runs"
-    if "<" in qualname or not qualname:
+    if not module or not qualname:
+        return "it is an object that can be called, not a function of a module"
+    if "<" in qualname:
         return "it is a nested function or a lambda"
     loaded = sys.modules.get(module)
     if loaded is None or getattr(loaded, "__spec__", None) is None:
@@ -63,11 +69,20 @@ def by_value_reason(function: Callable[..., Any]) -> str | None:
 
 
 def _node_can_import(module: str) -> bool:
+    """Whether a fresh Python with this import path would find what is loaded here.
+
+    `importlib.util.find_spec` does not tell: it answers from the modules that are loaded.
+    """
     top = module.partition(".")[0]
-    try:
-        return importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError):
-        return False
+    loaded = getattr(sys.modules.get(top), "__spec__", None)
+    for finder in sys.meta_path:
+        try:
+            found = finder.find_spec(top, None)
+        except (ImportError, ValueError, AttributeError):
+            continue
+        if found is not None:
+            return loaded is None or found.origin == loaded.origin
+    return False
 
 
 def _pickle_by_value(function: Callable[..., Any], target: str) -> bytes:
@@ -106,30 +121,67 @@ def _unpicklable_global(function: Callable[..., Any]) -> str | None:
 
 def context_parameter(function: Callable[..., Any]) -> tuple[str, int | None] | None:
     """The parameter annotated with JobContext: its name, and its position among positional ones."""
-    annotations = getattr(function, "__annotations__", None) or {}
-    if not any("JobContext" in _annotation_text(a) for a in annotations.values()):
+    try:
+        parameters = _signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions written in C do not tell
         return None
+    names = _names_around(function)
     position = 0
-    for name, parameter in inspect.signature(function).parameters.items():
+    for parameter in parameters:
         positional = parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-        if _is_context(parameter.annotation):
-            return name, position if positional else None
+        takes_one = positional or parameter.kind is parameter.KEYWORD_ONLY
+        if takes_one and _is_context(parameter.annotation, names):
+            return parameter.name, position if positional else None
         position += positional
     return None
 
 
-def _annotation_text(annotation: object) -> str:
-    return annotation if isinstance(annotation, str) else repr(annotation)
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        # Annotations are evaluated when they are asked for; names may be missing at run time.
+        import annotationlib
+
+        return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+    return inspect.signature(function)
 
 
-def _is_context(annotation: object) -> bool:
-    text = _annotation_text(annotation).replace(" ", "").replace("typing.", "")
-    for wrapper in ("|None", "None|"):
-        text = text.replace(wrapper, "")
-    if text.startswith("Optional[") and text.endswith("]"):
-        text = text[9:-1]
-    text = text.removeprefix("<class'").removesuffix("'>").strip("'\"")
-    return text.rpartition(".")[2] == "JobContext"
+def _names_around(function: Any) -> dict[str, Any]:
+    """The global names where a function was written, for annotations that are text."""
+    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+        is_partial = isinstance(function, functools.partial)
+        function = function.func if is_partial else function.__wrapped__
+    if not callable(getattr(function, "__get__", None)):  # an object with a __call__ of its own
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    return dict(getattr(function, "__globals__", {}))
+
+
+def _is_context(annotation: Any, names: dict[str, Any]) -> bool:
+    """Whether an annotation means JobContext, possibly with None; the parameter's name is free."""
+    text = getattr(annotation, "__forward_arg__", annotation)
+    if isinstance(text, str):
+        try:
+            # What `typing.get_type_hints` does; but one name that is missing must not hide others.
+            annotation = eval(text, names)
+        except Exception:  # noqa: BLE001 - imported for type checkers only: the text has to do
+            return _text_means_context(text)
+        if isinstance(annotation, str):
+            return _text_means_context(annotation)
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _is_context(typing.get_args(annotation)[0], names)
+    if origin in (typing.Union, types.UnionType):
+        members = [m for m in typing.get_args(annotation) if m is not type(None)]
+        return len(members) == 1 and _is_context(members[0], names)
+    place = (getattr(annotation, "__module__", ""), getattr(annotation, "__qualname__", ""))
+    return place == ("slurm.context", "JobContext")
+
+
+def _text_means_context(text: str) -> bool:
+    text = re.sub(r"[\s'\"]", "", text)
+    text = re.sub(r"^(?:\w+\.)?(?:Optional|Union)\[(.*)\]$", r"\1", text)
+    members = [m for m in re.split(r"[|,]", text) if m != "None"]
+    return len(members) == 1 and members[0].rpartition(".")[2] == "JobContext"
 
 
 def client_path() -> tuple[str, ...]:

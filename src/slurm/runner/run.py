@@ -1,5 +1,6 @@
 """Runs one call inside a job: loads function and arguments, calls, and records what came of it."""
 
+import contextlib
 import os
 import pickle
 import sys
@@ -166,7 +167,7 @@ def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
     while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
         frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, frame))
-    sys.stderr.write(text)
+    say(text)
     header = {
         "type": _name(type(error)),
         "message": _text(error, 2000),
@@ -190,7 +191,7 @@ def record(
         line = rundir.format_event("record", who, outcome=kind, time=int(time.time()))
         rundir.append_event(run, line)
     except OSError as error:
-        sys.stderr.write(f"slurm-sdk: the result could not be written: {error}\n")
+        say(f"slurm-sdk: the result could not be written: {error}\n")
         return rundir.EXIT_NOT_WRITTEN
     return code
 
@@ -200,7 +201,13 @@ def note(run: str, line: str) -> None:
     try:
         rundir.append_event(run, line)
     except OSError as error:
-        sys.stderr.write(f"slurm-sdk: an event could not be written: {error}\n")
+        say(f"slurm-sdk: an event could not be written: {error}\n")
+
+
+def say(text: str) -> None:
+    """Write to the log; a log that cannot be written (disk full, closed) changes no outcome."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write(text)
 
 
 def dumps(value: Any) -> bytes:
@@ -219,12 +226,12 @@ def exit_code(stop: SystemExit) -> int:
         return 0
     if isinstance(stop.code, int):
         return stop.code & 0xFF
-    sys.stderr.write(f"{stop.code}\n")
+    say(f"{stop.code}\n")
     return 1
 
 
 def _refusal(refused: Refused) -> Dict[str, Any]:
-    sys.stderr.write(f"slurm-sdk: {refused}\n")
+    say(f"slurm-sdk: {refused}\n")
     return {"error": refused.error, "message": str(refused), "hint": refused.hint}
 
 

@@ -1,6 +1,7 @@
 # Who this is: job, array index, attempt; and where this host writes its events.
 sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
-sdk_who="job=$sdk_job index=${SLURM_ARRAY_TASK_ID:-0} rank=- attempt=${SLURM_RESTART_COUNT:-0}"
+sdk_index=$((${SLURM_ARRAY_TASK_ID:-0} + SLURM_SDK_OFFSET))
+sdk_who="job=$sdk_job index=$sdk_index rank=- attempt=${SLURM_RESTART_COUNT:-0}"
 sdk_boot=0
 [ -r /proc/sys/kernel/random/boot_id ] && read -r sdk_boot < /proc/sys/kernel/random/boot_id
 # The kernel's name, as Python sees it: Slurm puts the node's name into HOSTNAME.

@@ -15,6 +15,7 @@ export SLURM_SDK_BASE=/home/ada/slurm_jobs
 export SLURM_SDK_RUN=/home/ada/slurm_jobs/train-20260101-120000-abc123
 export SLURM_SDK_NAME=train-20260101-120000-abc123
 export SLURM_SDK_PART=0
+export SLURM_SDK_OFFSET=0
 export SLURM_SDK_ROOT=/home/ada/slurm_jobs/.sdk/0123456789
 export SLURM_SDK_WARNING=USR2
 

@@ -6,6 +6,20 @@ each job under a supervisor that outlives it (supervisor.py), and leaves when it
 job, srun.py stands in srun's place.
 """
 
-from slurm.api.embedded.client import EmbeddedScheduler
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm.api.embedded.client import EmbeddedScheduler
 
 __all__ = ["EmbeddedScheduler"]
+
+
+def __getattr__(name: str) -> object:
+    """The client is imported by those who use it: the scheduler's process does not."""
+    if name == "EmbeddedScheduler":
+        from slurm.api.embedded.client import EmbeddedScheduler
+
+        return EmbeddedScheduler
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

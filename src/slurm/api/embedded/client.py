@@ -5,10 +5,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ PROTOCOL = 1
 _ANSWER_WITHIN_S = 60.0
 _START_WITHIN_S = 20.0
 _TRIES = 40
+_FAILED_STARTS = 3  # one may be killed as it starts; three have a reason
 # What a fresh interpreter and the scheduler need; the rest of this process's environment may hold
 # secrets that a long-lived process has no use for.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
@@ -59,7 +58,7 @@ class EmbeddedScheduler:
             ) from error
         found: str = self._ask(
             "submit",
-            key=uuid.uuid4().hex,
+            key=os.urandom(16).hex(),
             script=text,
             name=os.path.basename(script),
             environ=dict(env),
@@ -71,7 +70,8 @@ class EmbeddedScheduler:
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """The state of many jobs in one round trip; unknown ids are left out.
 
-        An array's id gives one row per element. Finished jobs are remembered for seven days.
+        An array's id gives one row per element. Finished jobs are remembered for seven days. No
+        id at all means every job that has not ended, or ended within the hour.
         """
         return [JobStatus(*row) for row in self._ask("status", ids=list(job_ids))]
 
@@ -84,14 +84,13 @@ class EmbeddedScheduler:
         self._ask("cancel", ids=list(job_ids))
 
     def signal(
-        self, job_ids: Sequence[str], signal: int, *, batch: bool = False, full: bool = False
+        self, job_ids: Sequence[str], signal: int, *, steps: bool = False, full: bool = False
     ) -> None:
-        """Send a signal to running jobs.
+        """Send a signal to the batch shells of running jobs.
 
-        It goes to the steps, or to the batch shell of a job without steps; with `batch` to the
-        batch shell only, with `full` to every process.
+        With `steps` it goes to what srun started instead, with `full` to every process.
         """
-        scope = "full" if full else "batch" if batch else "any"
+        scope = "full" if full else "steps" if steps else "batch"
         self._ask("signal", ids=list(job_ids), signal=int(signal), scope=scope)
 
     def requeue(self, job_ids: Sequence[str]) -> None:
@@ -135,6 +134,7 @@ class EmbeddedScheduler:
         """One request, one answer; a scheduler that is not there, or just leaving, is started."""
         request = _encode(verb, **fields)
         place = find_place(self._environ)
+        failed_starts = 0
         for _ in range(_TRIES):
             try:
                 answer = _exchange(place, request)
@@ -146,7 +146,12 @@ class EmbeddedScheduler:
             if not answer.endswith(b"\n"):
                 # Nobody there, or gone in the middle: a submission carries a key, so that the
                 # scheduler takes it once however often it is sent.
-                _start(place, self._environ)
+                try:
+                    _start(place, self._environ)
+                except errors.SchedulerUnreachable:
+                    failed_starts += 1
+                    if failed_starts == _FAILED_STARTS:
+                        raise
                 continue
             reply = json.loads(answer)
             if reply.get("error") != "version":
@@ -220,6 +225,8 @@ def _listening(place: Place) -> bool:
 
 
 def _spawn(place: Place, environ: Mapping[str, str]) -> None:
+    import subprocess  # only the first call of all needs it
+
     kept = {
         name: value
         for name, value in environ.items()

@@ -100,6 +100,7 @@ def _identity(attempt: Attempt) -> dict[str, str]:
         "SLURM_JOBID": str(attempt.job_id),
         "SLURM_JOB_NAME": request.name,
         "SLURM_JOB_PARTITION": PARTITION,
+        "SLURM_JOB_QOS": "normal",
         "SLURM_CLUSTER_NAME": CLUSTER,
         "SLURM_JOB_USER": attempt.user,
         "SLURM_JOB_UID": str(os.getuid()),
@@ -160,6 +161,7 @@ def _layout(attempt: Attempt) -> dict[str, str]:
         "SLURM_LOCALID": "0",
         "SLURM_NODEID": "0",
         "SLURM_GTIDS": "0",
+        "SLURM_PRIO_PROCESS": "0",
     }
 
 
@@ -195,14 +197,13 @@ def _devices(attempt: Attempt) -> dict[str, str]:
 
 def _array(attempt: Attempt, index: int) -> dict[str, str]:
     indices = attempt.request.array or (index,)
-    step = indices[1] - indices[0] if len(indices) > 1 else 1
     return {
         "SLURM_ARRAY_JOB_ID": str(attempt.batch_id),
         "SLURM_ARRAY_TASK_ID": str(index),
         "SLURM_ARRAY_TASK_COUNT": str(len(indices)),
         "SLURM_ARRAY_TASK_MIN": str(indices[0]),
         "SLURM_ARRAY_TASK_MAX": str(indices[-1]),
-        "SLURM_ARRAY_TASK_STEP": str(step),
+        "SLURM_ARRAY_TASK_STEP": str(attempt.request.array_step),
     }
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -59,7 +57,7 @@ def _gpus() -> int:
     if devices:
         return len(devices)
     # Only where the driver shows no device files (WSL): nvidia-smi can take a second.
-    if os.path.exists("/dev/dxg") and shutil.which("nvidia-smi"):
+    if os.path.exists("/dev/dxg"):
         listed = _output("nvidia-smi", "-L").splitlines()
         return sum(line.startswith("GPU ") for line in listed)
     return 0
@@ -174,6 +172,8 @@ def _stat_fields(pid: int) -> list[str] | None:
 
 
 def _output(*command: str) -> str:
+    import subprocess  # Linux does without, but for WSL's GPUs
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
     except (OSError, subprocess.TimeoutExpired):

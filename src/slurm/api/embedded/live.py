@@ -107,8 +107,11 @@ def facts_of(jobs: list[Job]) -> Facts | None:
 
 def write_batch(directory: str, script: str, environ: dict[str, str]) -> None:
     """Keep a copy of the script and of the environment, readable for this user only."""
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory, mode=0o700)
+    try:
+        os.mkdir(directory, 0o700)
+    except FileExistsError:  # of an earlier queue that was put aside
+        shutil.rmtree(directory)
+        os.mkdir(directory, 0o700)
     texts = {"slurm_script": script, "environ": json.dumps(environ)}
     for name, text in texts.items():
         path = os.path.join(directory, name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import stat
 from collections.abc import Mapping
@@ -36,7 +35,7 @@ class Place:
     @property
     def life_lock(self) -> str:
         """Locked by the scheduler for as long as it lives; holds its process id."""
-        return os.path.join(self.directory, "life.lock")
+        return os.path.join(self.directory, "scheduler.pid")
 
     @property
     def log(self) -> str:
@@ -64,6 +63,8 @@ def find_place(environ: Mapping[str, str]) -> Place:
     make_private(directory)
     socket = os.path.join(directory, "socket")
     if len(os.fsencode(socket)) > _LONGEST_SOCKET_PATH:
+        import hashlib  # rarely needed, and not for nothing
+
         make_private(own)
         short = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
         socket = os.path.join(own, f"{short}.socket")

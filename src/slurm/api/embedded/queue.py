@@ -166,6 +166,11 @@ class Queue:
             _job(row) for row in self._select(f"SELECT {_JOB_COLUMNS} FROM jobs WHERE id IN", ids)
         ]
 
+    def ended_since(self, when: float) -> list[int]:
+        """The batches of which a job ended since then."""
+        rows = self._db.execute("SELECT DISTINCT batch FROM jobs WHERE end >= ?", (int(when),))
+        return [int(row[0]) for row in rows]
+
     def prune(self, now: float) -> None:
         """Forget jobs that ended long ago."""
         self._begin()

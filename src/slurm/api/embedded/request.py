@@ -94,6 +94,7 @@ class Request:
     gpus_per_task: int | None = None
     exclusive: bool = False
     array: tuple[int, ...] | None = None
+    array_step: int = 1
     throttle: int | None = None
     dependency: values.Dependency | None = None
     kill_on_invalid_dependency: bool = False
@@ -168,6 +169,7 @@ def make_request(options: Mapping[str, str], script_name: str, now: float) -> Re
         gpus_per_task=gpus("gpus-per-task"),
         exclusive="exclusive" in options,
         array=array,
+        array_step=values.array_step(options.get("array", "")),
         throttle=throttle,
         dependency=_dependency(options.get("dependency", "")),
         kill_on_invalid_dependency=options.get("kill-on-invalid-dep", "no").lower() == "yes",

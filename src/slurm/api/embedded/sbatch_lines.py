@@ -88,35 +88,30 @@ def _set(options: dict[str, str], name: str, value: str) -> None:
 
 
 def split_words(text: str) -> list[str]:
-    """Split a line at blanks; single quotes, double quotes and backslashes protect.
+    """Split a line into words the way sbatch does, which is not quite the way a shell does.
 
-    A `#` at the start of a word begins a comment. An unclosed quote ends with the line.
+    A backslash takes the quoting power from the next letter, in all quotes, but a blank behind it
+    still ends the word; a `#` outside of quotes begins a comment even within a word.
     """
     words: list[str] = []
     word: list[str] | None = None
     quote = ""
     letters = iter(text)
     for letter in letters:
-        if quote:
-            if letter == quote:
-                quote = ""
-                continue
-            if letter == "\\" and quote == '"':
-                letter = next(letters, "")
-        elif letter.isspace():
+        literal = letter == "\\"
+        if literal:
+            letter = next(letters, "")
+        if not quote and letter.isspace():
             if word is not None:
                 words.append("".join(word))
             word = None
             continue
-        elif letter == "#" and word is None:
+        if not quote and not literal and letter == "#":
             break
-        elif letter in "'\"":
-            quote = letter
-            word = [] if word is None else word
-            continue
-        elif letter == "\\":
-            letter = next(letters, "")
         word = [] if word is None else word
+        if not literal and letter in (quote or "'\""):
+            quote = "" if quote else letter
+            continue
         word.append(letter)
     if word is not None:
         words.append("".join(word))

@@ -210,6 +210,11 @@ class Scheduler:
         live.running -= 1
         self._full.discard(job.batch)
         job.pid, job.devices = None, ()
+        winner = supervisor.read_running(live.directory, job.run)
+        if winner is not None and winner.pid != pid and winner.lives(self._boot):
+            # A scheduler that was killed had just started it; this one's start gave way.
+            self._adopt(job, winner, now)
+            return
         ended = supervisor.read_exit(live.directory, job.run)
         if ended is None:
             mark = f"{RUN_VARIABLE}={job.run}@{self.files.directory}"

@@ -26,10 +26,7 @@ def kill(job: Job) -> None:
 
 
 def send(job: Job, directory: str, signum: int, scope: str) -> None:
-    """Send a signal to the "batch" shell, to the "steps" or to all, "full".
-
-    "any" is the steps, or the batch shell of a job that has none.
-    """
+    """Send a signal to the "batch" shell, to the "steps" or to all, "full"."""
     table = host.process_table()
     processes = _processes(job, table)
     starters = supervisor.step_starters(directory, job.run, processes)
@@ -37,7 +34,7 @@ def send(job: Job, directory: str, signum: int, scope: str) -> None:
     running = supervisor.read_running(directory, job.run)
     shell = running.batch_pid if running is not None else None
     alone = [shell] if shell is not None and shell in processes else []
-    targets = {"batch": alone, "steps": ranks, "full": processes, "any": ranks or alone}
+    targets = {"batch": alone, "steps": ranks, "full": processes}
     host.send_signal(targets[scope], signum)
 
 

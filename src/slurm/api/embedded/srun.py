@@ -147,7 +147,7 @@ class Step:
             SLURM_STEP_TASKS_PER_NODE=per_node,
             SLURM_TASKS_PER_NODE=per_node,
             SLURM_NNODES=str(self.nodes),
-            SLURM_SRUN_COMM_HOST=host,
+            SLURM_SRUN_COMM_HOST="127.0.0.1",
             SLURM_LAUNCH_NODE_IPADDR="127.0.0.1",
             SLURM_UMASK=f"{_umask():04o}",
         )

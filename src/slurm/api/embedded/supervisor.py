@@ -7,6 +7,7 @@ groups it makes for itself; a mark in the environment alone could be wiped by th
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -77,6 +78,8 @@ def start(launch: Launch) -> int:
         _supervise(launch)
     except BaseException:  # noqa: BLE001 - a forked child must never return into the scheduler
         sys.excepthook(*sys.exc_info())
+        with contextlib.suppress(OSError):  # else it looks lost, which is true as well
+            _record(launch, 0, LAUNCH_FAILED)
         os._exit(1)
     os._exit(0)
 
@@ -202,17 +205,18 @@ def _open_streams(launch: Launch) -> tuple[int, int] | None:
 
 def _spawn(launch: Launch, out: int, err: int) -> int | None:
     """Start the script in a session of its own; None if there is no such interpreter."""
+    actions = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, out, 1),
+        (os.POSIX_SPAWN_DUP2, err, 2),
+    ]
     try:
         # Not fork and exec: this does not copy the memory of the scheduler once more.
         return os.posix_spawn(
             launch.argv[0],
             launch.argv,
             launch.environ,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out, 1),
-                (os.POSIX_SPAWN_DUP2, err, 2),
-            ],
+            file_actions=actions,
             setsid=True,
             setsigmask=(),
             setsigdef=(*_IGNORED_BY_PYTHON, *_HANDLED),

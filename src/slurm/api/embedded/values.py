@@ -127,6 +127,12 @@ def read_array(text: str) -> tuple[tuple[int, ...], int | None]:
     return tuple(sorted(indices)), throttle
 
 
+def array_step(text: str) -> int:
+    """What Slurm calls the step of an array: 2 for `0-8:2`, 1 for anything but one range."""
+    match = re.fullmatch(r"\d+-\d+:(\d+)(%\d+)?", text, re.ASCII)
+    return int(match[1]) if match else 1
+
+
 def read_dependency(text: str) -> Dependency:
     """`afterok:17:18,afterany:19_3` (all) or `afterok:17?afterok:18` (any)."""
     any_one = "?" in text

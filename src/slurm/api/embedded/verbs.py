@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from slurm.api.embedded.environment import CLUSTER, PARTITION, node_list
-from slurm.api.embedded.queue import Batch, Job
+from slurm.api.embedded.queue import KEEP_FINISHED_S, Batch, Job
 from slurm.api.embedded.request import make_request
 from slurm.api.embedded.sbatch_lines import BadRequest
 from slurm.api.embedded.scheduler import Scheduler
@@ -17,6 +17,9 @@ from slurm.api.embedded.values import MAX_ARRAY_SIZE
 from slurm.api.embedded.waiting import NO_REASON
 
 Message = dict[str, Any]
+
+# How long an ended job stays in a status that names no job.
+_RECENTLY_S = 3600
 
 
 class Refused(Exception):
@@ -66,6 +69,9 @@ def _submit(scheduler: Scheduler, message: Message) -> str:
 
 def _status(scheduler: Scheduler, message: Message) -> list[list[Any]]:
     wanted = [_parse_id(text) for text in message["ids"]]
+    if not wanted:
+        recent = scheduler.queue.ended_since(time.time() - _RECENTLY_S)
+        wanted = [(batch, None) for batch in sorted({*scheduler.live, *recent})]
     live: dict[int, Job] = {}
     stored: list[tuple[int, int | None]] = []
     for job_id, index in wanted:
@@ -168,6 +174,7 @@ def _release(scheduler: Scheduler, message: Message) -> None:
 
 
 def _nodes(scheduler: Scheduler, message: Message) -> list[Message]:
+    """One row with the keys of a Slurm node's, and the GPUs as numbers."""
     there, free = scheduler.machine, scheduler.free
     taken = there.cpus - free.cpus
     return [
@@ -176,37 +183,48 @@ def _nodes(scheduler: Scheduler, message: Message) -> list[Message]:
             "state": "IDLE" if not taken else "MIXED" if free.cpus > 0 else "ALLOCATED",
             "cpus": there.cpus,
             "allocated_cpus": taken,
-            "memory_mb": there.memory_mb,
-            "allocated_memory_mb": there.memory_mb - free.memory_mb,
+            "memory": there.memory_mb,
+            "allocated_memory": there.memory_mb - free.memory_mb,
+            "gres": f"gpu:{there.gpus}" if there.gpus else "",
+            "features": [],
+            "partitions": [PARTITION],
+            "reason": "",
             "gpus": there.gpus,
             "allocated_gpus": there.gpus - free.gpus,
-            "partition": PARTITION,
         }
     ]
 
 
 def _partitions(scheduler: Scheduler, message: Message) -> list[Message]:
+    """One row with the keys of a Slurm partition's."""
+    there, free = scheduler.machine, scheduler.free
+    busy = free.cpus < there.cpus
     return [
         {
             "name": PARTITION,
             "default": True,
-            "state": "UP",
-            "nodes": scheduler.node,
-            "node_count": 1,
-            "cpus": scheduler.machine.cpus,
-            "memory_mb": scheduler.machine.memory_mb,
-            "gpus": scheduler.machine.gpus,
-            "max_time": None,
+            "available": "up",
+            "time_limit": "infinite",
+            "default_time": "",
+            "allocated_nodes": int(busy),
+            "idle_nodes": int(not busy),
+            "other_nodes": 0,
+            "nodes": 1,
+            "allocated_cpus": there.cpus - free.cpus,
+            "idle_cpus": max(0, free.cpus),
+            "other_cpus": 0,
+            "cpus": there.cpus,
         }
     ]
 
 
 def _limits(scheduler: Scheduler, message: Message) -> Message:
+    """Settings under their names in slurm.conf, as text."""
     return {
-        "cluster": CLUSTER,
-        "max_array_size": MAX_ARRAY_SIZE,
-        "max_job_count": None,
-        "kill_wait": scheduler.kill_wait,
+        "ClusterName": CLUSTER,
+        "MaxArraySize": str(MAX_ARRAY_SIZE),
+        "KillWait": f"{scheduler.kill_wait:g} sec",
+        "MinJobAge": f"{KEEP_FINISHED_S} sec",
     }
 
 

@@ -1,0 +1,178 @@
+"""Where the measurements happen: scratch directories, a real Slurm of its own, and the peers."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peer import Peer, PeerFailed, environment
+from slurm.stack import up
+
+SUBMITIT = "submitit==1.5.4"
+SLURM_SDK = "slurm-sdk==0.4.6"
+
+_FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "PYTHON")
+
+# Waits for the end of this process, whatever way it ends, and then takes the cluster down.
+_GUARD = """
+import contextlib, shutil, sys
+from slurm.errors import StackError
+from slurm.stack import down
+sys.stdin.read()
+with contextlib.suppress(StackError):
+    down(sys.argv[1])
+shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+
+class Ground:
+    """One run of the benchmarks: what was brought up for it goes away with it."""
+
+    def __init__(self, quick: bool, until: float) -> None:
+        self.quick = quick
+        self.until = until
+        self.skipped: list[str] = []
+        self.versions: dict[str, str] = {}
+        self._open = ExitStack()
+        self.scratch = Path(tempfile.mkdtemp(prefix="slurm-bench-", dir="/tmp"))
+        self._open.callback(shutil.rmtree, self.scratch, ignore_errors=True)
+
+    def __enter__(self) -> Ground:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def times(self, full: int, quick: int) -> int:
+        """How many rounds this run plays."""
+        return quick if self.quick else full
+
+    @cached_property
+    def bare_env(self) -> dict[str, str]:
+        """What every child gets: as a user has it, with byte code cached and no Slurm set."""
+        return {k: v for k, v in os.environ.items() if not k.startswith(_FROM_OUTSIDE)}
+
+    @cached_property
+    def slurm_env(self) -> dict[str, str]:
+        """The environment of a client of a real Slurm of four nodes, brought up on first use."""
+        directory = Path(tempfile.mkdtemp(prefix="slurm-bench-", dir="/tmp"))
+        guard = subprocess.Popen(
+            [sys.executable, "-c", _GUARD, str(directory)],
+            stdin=subprocess.PIPE,
+            env=self.bare_env,
+            start_new_session=True,
+        )
+        self._open.callback(guard.wait, 60)
+        assert guard.stdin is not None
+        self._open.callback(guard.stdin.close)
+        cluster = up(directory, nodes=4)
+        return {**self.bare_env, **cluster.env}
+
+    @cached_property
+    def embedded_env(self) -> dict[str, str]:
+        """The environment of a client of an embedded scheduler of this run alone."""
+        place = self.folder("embedded")
+        place.chmod(0o700)
+        env = {**self.bare_env, "SLURM_SDK_EMBEDDED_DIR": str(place)}
+        stop = "from slurm.api.embedded import EmbeddedScheduler; EmbeddedScheduler().stop()"
+        self._open.callback(subprocess.run, [sys.executable, "-c", stop], env=env, timeout=60)
+        return env
+
+    def folder(self, name: str) -> Path:
+        """A directory of this run; it may be there already."""
+        path = self.scratch / name
+        path.mkdir(exist_ok=True)
+        return path
+
+    def peer(
+        self, name: str, program: str, *args: str, env: Mapping[str, str], needs: str = ""
+    ) -> Peer | None:
+        """Start a peer; None, with the reason kept for the report, where it cannot run."""
+        try:
+            python = environment(needs) if needs else sys.executable
+            log = self.folder("logs") / f"{name.replace(' ', '-')}.txt"
+            found = Peer(name, python, program, *args, env=env, log=log)
+        except PeerFailed as error:
+            if not needs:
+                raise
+            self.skip(f"{name} is left out: {error}")
+            return None
+        self._open.callback(found.close)
+        if needs:
+            self.versions[needs.partition("==")[0]] = str(found.facts["version"])
+        return found
+
+    def skip(self, reason: str) -> None:
+        """Keep and print why something was not measured."""
+        self.skipped.append(reason)
+        print(reason, flush=True)
+
+    def alternate(
+        self, rounds: int, turns: Mapping[str, Callable[[], Any]], aligned: bool = False
+    ) -> dict[str, list[Any]]:
+        """Play every turn once per round, each time in another order.
+
+        What fails is left out from then on; a run that is out of time ends after a whole round.
+        `aligned` turns of one round begin at the same fraction of a second: slurmctld starts jobs
+        once a second, and each turn must wait for it as long as its peers.
+        """
+        found: dict[str, list[Any]] = {name: [] for name in turns}
+        names = list(turns)
+        dice = random.Random(1)
+        for number in range(rounds):
+            if number >= 2 and time.monotonic() > self.until:
+                self.skip(f"out of time after {number} of {rounds} rounds")
+                break
+            for name in dice.sample(names, len(names)):
+                if aligned:
+                    _await_fraction(number / rounds)
+                try:
+                    found[name].append(turns[name]())
+                except PeerFailed as error:
+                    self.skip(f"{name} is left out: {error}")
+            names = [name for name in names if len(found[name]) > number]
+        return found
+
+    def empty_queue(self) -> None:
+        """Cancel what a scenario left in the queue and wait until it is gone."""
+        env = self.slurm_env
+        subprocess.run(["scancel", "--user", str(os.geteuid())], env=env, timeout=60, check=True)
+        deadline = time.monotonic() + 60
+        while subprocess.check_output(["squeue", "--noheader"], env=env, timeout=60):
+            if time.monotonic() > deadline:
+                raise PeerFailed("the queue does not become empty")
+            time.sleep(0.1)
+
+
+def _await_fraction(fraction: float) -> None:
+    """Wait at least a moment, and until the clock shows this fraction of a second."""
+    time.sleep(0.2)
+    time.sleep((fraction - time.time()) % 1)
+
+
+def timed(command: list[str], env: Mapping[str, str]) -> float:
+    """How many seconds a command takes.
+
+    Not `subprocess.run(timeout=...)`: that looks for the end ever more rarely, up to 50 ms late.
+    """
+    began = time.perf_counter()
+    process = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL)
+    guard = threading.Timer(60, process.kill)
+    guard.start()
+    code = process.wait()
+    taken = time.perf_counter() - began
+    guard.cancel()
+    if code != 0:
+        raise PeerFailed(f"{command[:3]} ended with exit code {code}")
+    return taken

@@ -1,0 +1,78 @@
+"""What each example prints, on the embedded scheduler and on Slurm alike."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+PROMISES: dict[str, tuple[str, ...]] = {
+    "first_tasks": (
+        "add: 33, state COMPLETED (CD)",
+        "it printed: adding 1 and 10",
+        "as a plain function: 5",
+    ),
+    "failing_job": (
+        "ValueError: invalid literal for int() with base 10: '12x'",
+        "in the job:",
+        "called sys.exit('no licence found') instead of returning a value",
+        "SLURM-E301 JobFailed: die",
+        "SLURM-E401 UnpicklableResult: numbers",
+        "SLURM-E302 JobCancelled: parse",
+    ),
+    "options_and_units": (
+        "GREETING=it's $HOME, literally",
+        "DEMO_TOKEN=not written to any file",
+        "the other job: with-options COMPLETED",
+        "#SBATCH --time=01:30:00",
+        "#SBATCH --mem=500M",
+        "did you mean cpus_per_task?",
+    ),
+    "context_and_checkpoint": (
+        "near the limit: stopped by SIGUSR2",
+        "after a requeue: finished in attempt 1",
+        "from the start again: False",
+    ),
+    "attach_later": ("by run name: 144", "by job id:   144", "in another call: 147"),
+    "async_await": (
+        "gathered: [0, 2, 4, 6, 8]",
+        "awaited: item 7",
+        "the job goes on: True",
+        "later: 42",
+    ),
+    "as_they_complete": (
+        "the callback saw 0.1",
+        "    0.2 s\n    2.0 s\n",
+        "2 done, 0 pending",
+        "cancelled: True",
+    ),
+    "debug_backend": ("before: PENDING", "in this process: True - MODE: debug", "raised: with"),
+    "ranks": ("rank 0: (0, 2)", "all ranks: [(0, 2), (1, 2)]", "raised by a rank: rank 1"),
+    "slurmfile_profile": ("'profile')", "debug: laptop", "did you mean 'laptop'?"),
+    "logs": (
+        "followed: line 4",
+        "stderr: a warning",
+        "talk: CD, exit code 0, ended True",
+        "the last two lines: ['line 3', 'line 4']",
+    ),
+}
+
+
+def run_example(name: str, backend: str | None, env: Mapping[str, str], folder: Path) -> str:
+    """Run an example in an empty folder and check what it prints; None: its own backend."""
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / f"{name}.py"), *([backend] if backend else [])],
+        cwd=folder,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    for promise in PROMISES.get(name, ()):
+        assert promise in done.stdout, f"{promise!r} is not in\n{done.stdout}\n{done.stderr}"
+    return done.stdout
