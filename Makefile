@@ -11,6 +11,9 @@ BIN := $(VENV)/bin
 # The first Python that is new enough; `make PYTHON=python3.12 ...` chooses another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
+# The pinned versions; Python 3.10 has its own.
+LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 11))' \
+  2>/dev/null && echo -3.10).txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 300
@@ -44,15 +47,15 @@ $(BIN)/python:
 	  echo "  fix: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
 # pip of a new environment may be too old for dependency groups, hence the upgrade.
-$(VENV)/.installed: $(BIN)/python pyproject.toml requirements/dev.txt
+$(VENV)/.installed: $(BIN)/python pyproject.toml requirements/dev.txt requirements/dev-3.10.txt
 	@echo "installing into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet -c requirements/dev.txt -e .
+	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e .
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.installed
 	@echo "installing the tools for tests into $(VENV)"
-	@$(BIN)/python -m pip install --quiet -c requirements/dev.txt --group dev
+	@$(BIN)/python -m pip install --quiet -c $(LOCK) --group dev
 	@touch $@
 
 packages:  ## Slurm, munge, MariaDB and sshd for the tests (installs on Debian and Ubuntu as root)
@@ -102,9 +105,10 @@ docs: dev  ## write the generated tables of docs/ anew
 format: dev  ## format the code
 	$(BIN)/ruff format .
 
-lock: dev  ## renew requirements/dev.txt from what is installed
-	@{ grep '^#' requirements/dev.txt; $(BIN)/python -m pip freeze --exclude-editable; } \
-	  > requirements/dev.txt.new && mv requirements/dev.txt.new requirements/dev.txt
+lock: dev  ## renew the pins in requirements/ with the newest versions
+	@$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e . --group dev
+	@{ grep '^#' $(LOCK); $(BIN)/python -m pip freeze --exclude-editable; } > $(LOCK).new
+	@mv $(LOCK).new $(LOCK)
 
 wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import subprocess
 import sys
@@ -99,8 +100,11 @@ def run_page(page: Path, folder: Path, env: Mapping[str, str], *, laptop: bool) 
     outputs = re.split(r"^---- block \d+\n", done.stdout, flags=re.MULTILINE)[1:]
     assert len(outputs) == len(expected), where
     for (block, shown), printed in zip(expected, outputs, strict=True):
-        if shown is not None:
-            assert stable(printed) == stable(shown), f"{page.name}, line {block.line}"
+        if shown is not None and stable(printed) != stable(shown):
+            diff = difflib.unified_diff(
+                stable(shown).splitlines(), stable(printed).splitlines(), "shown", "printed", n=9
+            )
+            raise AssertionError(f"{page.name}, line {block.line}\n" + "\n".join(diff))
 
 
 def stable(text: str) -> str:

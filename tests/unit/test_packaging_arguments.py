@@ -60,7 +60,7 @@ def strict(a: int, b: int) -> int:
 def test_a_call_that_python_would_refuse_is_refused_before_submission(
     args: tuple[int, ...], kwargs: dict[str, int], says: str
 ) -> None:
-    with pytest.raises(WrongArguments, match="strict.*cannot be called like this") as caught:
+    with pytest.raises(WrongArguments, match=r"strict.*cannot be called like this") as caught:
         ship(*args, function=strict, **kwargs)
     assert says in caught.value.message
     assert "call it as strict(a: 'int', b: 'int')" in str(caught.value.hint)

@@ -56,12 +56,15 @@ def identity() -> rundir.Identity:
 
 def has_value(run: str, who: rundir.Identity) -> bool:
     """Whether an earlier attempt of this very process has recorded a value: the first is final."""
-    return any(
-        (found.index, found.rank) == (who.index, who.rank)
-        and found.kind == rundir.VALUE
-        and not found.header.get("oom")
-        for found in rundir.all_records(run)
-    )
+    try:
+        return any(
+            (found.index, found.rank) == (who.index, who.rank)
+            and found.kind == rundir.VALUE
+            and not found.header.get("oom")
+            for found in rundir.all_records(run)
+        )
+    except (rundir.Untrusted, OSError):
+        return False  # loading the function says what is wrong
 
 
 def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes, int]:
@@ -121,7 +124,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         signals.install(context, graceful=True)
         name, position = inject
         if name not in kwargs:
-            if position is not None and len(args) > position:
+            if position is not None and len(args) >= position:
                 args.insert(position, context)
             else:
                 kwargs[name] = context

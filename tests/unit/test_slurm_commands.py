@@ -1,0 +1,580 @@
+"""Builders and parsers of the Slurm commands, against recorded answers of every version."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from slurm.api import slurm_answers as answers
+from slurm.api import slurm_commands as commands
+
+RECORDED = Path(__file__).parent / "recorded"
+VERSIONS = ("22.05", "24.11", "26.05")
+SOURCES = Path(commands.__file__).parent
+
+
+class Recorded:
+    """The recorded answers of one version."""
+
+    def __init__(self, version):
+        self.version = version
+        self.folder = RECORDED / version
+        facts = json.loads(self.read("jobs"))
+        self.ids, self.odd, self.long = facts["ids"], facts["odd"], facts["long"]
+        self.odd_name = facts["odd_name"]
+
+    def read(self, name):
+        return (self.folder / (name + ".txt")).read_bytes().decode()
+
+    def squeue(self, name):
+        rows = [r for r in commands.parse_squeue(self.read("squeue")) if r.job_id == self.ids[name]]
+        assert len(rows) == 1, rows
+        return rows[0]
+
+    def sacct(self, name):
+        """The newest record of the job."""
+        rows = commands.parse_sacct(self.read("sacct"))
+        return [row for row in rows if row.job_id == self.ids[name]][-1]
+
+    def show(self, name):
+        (row,) = commands.parse_scontrol_jobs(self.read("show-job-" + name))
+        return row
+
+
+@pytest.fixture(params=VERSIONS)
+def recorded(request):
+    return Recorded(request.param)
+
+
+# ---- states -------------------------------------------------------------------------------------
+
+# name: state, exit code, signal; the same in squeue and scontrol.
+OUTCOMES = {
+    "running": ("RUNNING", None, None),
+    "completed": ("COMPLETED", 0, None),
+    "failed": ("FAILED", 3, None),
+    "signalled": ("FAILED", 0, 9),
+    "timeout": ("TIMEOUT", 0, 15),
+    "cancelled": ("CANCELLED", 0, 15),
+    "cancelled_by_root": ("CANCELLED", 0, 15),
+    "cancelled_pending": ("CANCELLED", 0, None),
+    "oom": ("OUT_OF_MEMORY", 0, 125),
+    "node_fail_requeue": ("PENDING", None, None),
+    "requeued": ("RUNNING", None, None),
+    "held": ("PENDING", None, None),
+    "begin_time": ("PENDING", None, None),
+    "resources": ("PENDING", None, None),
+    "dependency": ("PENDING", None, None),
+    "never": ("PENDING", None, None),
+    "odd": ("RUNNING", None, None),
+    "odd_failed": ("FAILED", 4, None),
+    "long": ("FAILED", 5, None),
+}
+REASONS = {
+    "held": "JobHeldUser",
+    "begin_time": "BeginTime",
+    "resources": "Resources",
+    "dependency": "Dependency",
+    "never": "DependencyNeverSatisfied",
+    "failed": "NonZeroExitCode",
+    "timeout": "TimeLimit",
+    "running": "",
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_squeue_tells_how_each_job_stands(recorded, name):
+    row = recorded.squeue(name)
+    assert (row.state, row.exit_code, row.signal) == OUTCOMES[name]
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_scontrol_tells_the_same_as_squeue(recorded, name):
+    assert recorded.show(name) == recorded.squeue(name)
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_sacct_tells_the_same_state_and_exit_code(recorded, name):
+    row = recorded.sacct(name)
+    assert (row.state, row.exit_code) == OUTCOMES[name][:2]
+
+
+def test_a_lost_node_is_told_by_all_three(recorded):
+    # The exit code says nothing then: 0:0, 0:1 or 1:0, depending on version and command.
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        row = source("node_fail")
+        assert row.state == "NODE_FAIL" and row.end is not None and row.nodes == "r2"
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_squeue_tells_why_a_job_waits_or_failed(recorded, name):
+    assert recorded.squeue(name).reason == REASONS[name]
+
+
+def test_a_reason_of_many_words_comes_whole(recorded):
+    reason = recorded.squeue("node_fail_requeue").reason
+    assert ("DRAINED" in reason and reason.count(" ") > 3) or reason.startswith("ReqNodeNotAvail")
+
+
+def test_who_cancelled_a_job_is_not_part_of_its_state_in_sacct(recorded):
+    text = recorded.read("sacct")
+    assert "CANCELLED by 0" in text and "CANCELLED by 1000" in text
+    assert recorded.sacct("cancelled_by_root").state == "CANCELLED"
+
+
+def test_times_are_epoch_seconds_in_order(recorded):
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        row = source("timeout")
+        assert 1_700_000_000 < row.submit <= row.start < row.end
+        assert 55 < row.end - row.start < 150
+
+
+def test_a_forecast_is_not_a_start_and_a_limit_is_not_an_end(recorded):
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        assert source("begin_time").start is None
+        assert source("running").start is not None
+        assert source("running").end is None
+
+
+def test_nodes_are_named_once_a_job_has_some(recorded):
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        assert source("running").nodes == "r1"
+        assert source("held").nodes == ""
+
+
+def test_a_requeue_is_counted_by_all_three(recorded):
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        assert source("requeued").restarts == 1
+        assert source("node_fail_requeue").restarts == 1
+        assert source("running").restarts == 0
+
+
+def test_sacct_gives_each_attempt_oldest_first(recorded):
+    rows = commands.parse_sacct(recorded.read("sacct"))
+    attempts = [row for row in rows if row.job_id == recorded.ids["node_fail_requeue"]]
+    assert [row.state for row in attempts] == ["NODE_FAIL", "PENDING"]
+
+
+def test_two_jobs_that_had_the_same_id_are_not_two_attempts_of_one(recorded):
+    text = recorded.read("sacct")
+    line = next(one for one in text.split("\n") if one.startswith(recorded.ids["failed"] + "\x1f"))
+    rows = commands.parse_sacct(text + line.replace("/runs", "/elsewhere") + "\n")
+    same = [row for row in rows if row.job_id == recorded.ids["failed"]]
+    assert [row.restarts for row in same] == [0, 0]
+    assert {row.work_dir for row in same} == {"/runs", "/elsewhere"}
+
+
+# ---- names and directories ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["odd", "odd_failed"])
+def test_a_directory_with_odd_characters_comes_whole(recorded, name):
+    for source in (recorded.squeue, recorded.show):
+        assert source(name).work_dir == recorded.odd
+    assert recorded.sacct(name).work_dir == commands.accounted_path(recorded.odd)
+
+
+def test_accounting_may_lose_letters_and_still_names_the_same_directory():
+    stored = {"utf8": "/runs/größe-データ", "latin1": "/runs/größe-???", "ascii": "/runs/gr??e-???"}
+    for text in stored.values():
+        line = "\x1f".join(["7", "FAILED", "None", "n1", "1:0", "5", "6", "9", "n", text])
+        (row,) = commands.parse_sacct(line + "\n")
+        assert row.work_dir == commands.accounted_path(stored["utf8"])
+    assert commands.accounted_path("/a") != commands.accounted_path("/b")
+
+
+def test_a_directory_of_300_characters_comes_whole(recorded):
+    assert len(recorded.long) > 300
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        assert source("long").work_dir == recorded.long
+
+
+def test_a_name_with_odd_characters_comes_whole(recorded):
+    for source in (recorded.squeue, recorded.show, recorded.sacct):
+        assert source("odd").name == recorded.odd_name
+
+
+def test_squeue_rows_survive_newlines_and_separators_in_texts():
+    row = "\x1f".join(["7", "RUNNING", "None", "n1", "0", "5", "6", "9", "2"])
+    text = row + "\x1fa\nb\x1f\x1e\x1f/x\x1fy\nz\x1f\x1e\n"
+    (status,) = commands.parse_squeue(text + "")
+    assert (status.job_id, status.name, status.work_dir) == ("7", "a\nb", "/x\x1fy\nz")
+    assert status.restarts == 2
+
+
+def test_squeue_of_another_cluster_has_a_line_above_its_rows(recorded):
+    text = "CLUSTER: east\n" + recorded.read("squeue")
+    assert commands.parse_squeue(text) == commands.parse_squeue(recorded.read("squeue"))
+
+
+def test_an_empty_queue_has_no_rows():
+    assert commands.parse_squeue("") == []
+    assert commands.parse_squeue("\n") == []
+    assert commands.parse_sacct("") == []
+    assert commands.parse_scontrol_jobs("") == []
+
+
+def test_a_job_that_accounting_does_not_know_has_no_rows(recorded):
+    assert commands.parse_sacct(recorded.read("sacct-unknown")) == []
+
+
+def test_a_cut_answer_is_refused_and_never_half_believed(recorded):
+    text = recorded.read("squeue")
+    with pytest.raises(commands.UnreadableAnswer, match="ends within a row"):
+        commands.parse_squeue(text[:-10])
+    with pytest.raises(commands.UnreadableAnswer, match="do not know"):
+        commands.parse_squeue("slurm is down for maintenance\x1f\x1e\n")
+    with pytest.raises(commands.UnreadableAnswer, match="do not know"):
+        commands.parse_sacct("a message of the day\n")
+    with pytest.raises(commands.UnreadableAnswer, match="JobState"):
+        commands.parse_scontrol_jobs("JobId=3 JobName=x\n")
+
+
+def test_a_state_that_nobody_knows_is_passed_on():
+    row = ["7", "DREAMING", "None", "n1", "0", "5", "6", "9", "0", "a\x1f\x1e\x1f/x\x1f\x1e\n"]
+    (status,) = commands.parse_squeue("\x1f".join(row))
+    assert (status.state, status.exit_code, status.end) == ("DREAMING", None, None)
+
+
+# ---- arrays -------------------------------------------------------------------------------------
+
+ARRAY = {0: "COMPLETED", 2: "COMPLETED", 4: "COMPLETED", 6: "RUNNING", 8: "RUNNING", 10: "RUNNING"}
+ARRAY.update(dict.fromkeys((12, 14, 16, 18), "PENDING"))
+
+
+def elements(recorded, rows):
+    array = recorded.ids["array"] + "_"
+    found = [row for row in commands.expand_rows(rows) if row.job_id.startswith(array)]
+    assert len(found) == len({row.job_id for row in found})
+    return {int(row.job_id[len(array) :]): row.state for row in found}
+
+
+def test_squeue_gives_one_row_per_element_of_an_array(recorded):
+    assert elements(recorded, commands.parse_squeue(recorded.read("squeue"))) == ARRAY
+
+
+def test_scontrol_gives_one_record_per_element_of_an_array(recorded):
+    rows = commands.parse_scontrol_jobs(recorded.read("show-job-array"))
+    assert elements(recorded, rows) == ARRAY
+
+
+def test_sacct_gives_one_row_per_element_of_an_array(recorded):
+    assert elements(recorded, commands.parse_sacct(recorded.read("sacct"))) == ARRAY
+
+
+def test_scontrol_shows_one_element(recorded):
+    (row,) = commands.parse_scontrol_jobs(recorded.read("show-job-element"))
+    assert (row.job_id, row.state) == (recorded.ids["array"] + "_6", "RUNNING")
+
+
+def test_a_long_pending_rest_is_expanded_one_at_a_time():
+    row = commands.JobStatus("9_[5-7,10-20:5%2]", "PENDING", "", "", *[None] * 5, 0, "/w", "n")
+    ids = [each.job_id for each in commands.expand_rows([row])]
+    assert ids == ["9_5", "9_6", "9_7", "9_10", "9_15", "9_20"]
+
+
+# ---- the cluster itself -------------------------------------------------------------------------
+
+
+def test_nodes_tell_what_they_have_and_why_they_are_down(recorded):
+    nodes = {node.name: node for node in answers.parse_nodes(recorded.read("nodes"))}
+    assert sorted(nodes) == ["r1", "r2", "r3"]
+    assert nodes["r2"].state.startswith("DOWN")
+    assert nodes["r2"].reason == "power = off, r2 [rack 4]"
+    first = nodes["r1"]
+    assert first.state.startswith("MIXED")
+    assert (first.cpus, first.memory, first.gres) == (8, 2000, "tmpfs:4")
+    assert 0 < first.allocated_cpus < 8 and first.allocated_memory == 100 * first.allocated_cpus
+    assert first.features == ("fast", "ib")
+    assert first.partitions == ("main",) and nodes["r3"].partitions == ("main", "long")
+    assert first.reason == ""
+
+
+def test_partitions_tell_limits_and_use(recorded):
+    rows = answers.parse_partitions(recorded.read("partitions"))
+    partitions = {row.name: row for row in rows}
+    main = partitions["main"]
+    assert (main.default, main.available, main.time_limit) == (True, "up", "1-00:00:00")
+    assert main.default_time == "10:00"
+    assert (main.nodes, main.cpus, main.other_nodes, main.other_cpus) == (3, 24, 1, 8)
+    # The one for root's group is not shown to others.
+    assert sorted(partitions) == ["long", "main"]
+    assert (partitions["long"].default, partitions["long"].time_limit) == (False, "infinite")
+    assert partitions["long"].default_time == ""
+    assert main.allocated_cpus + main.idle_cpus + main.other_cpus == main.cpus
+
+
+def test_settings_are_read_by_name(recorded):
+    settings = answers.parse_config(recorded.read("config"))
+    assert settings["ClusterName"] == "rec"
+    assert settings["SLURM_VERSION"].startswith(recorded.version)
+    assert settings["PreemptMode"] == "OFF"
+    numbers = {"MaxArraySize": 1001, "MaxJobCount": 10000, "MinJobAge": 300, "KillWait": 2}
+    assert {name: answers.setting_number(settings, name) for name in numbers} == numbers
+    assert answers.setting_number(settings, "NoSuchSetting") is None
+    assert answers.setting_number(settings, "ClusterName") is None
+
+
+def test_the_version_is_three_numbers(recorded):
+    version = answers.parse_version(recorded.read("version"))
+    assert "{}.{:02}".format(*version[:2]) == recorded.version
+    assert answers.parse_version("slurm 22.05.8\n") == (22, 5, 8)
+    with pytest.raises(commands.UnreadableAnswer, match="no version"):
+        answers.parse_version("bash: sbatch: not found")
+
+
+def test_a_job_id_is_the_last_line_of_sbatch(recorded):
+    assert re.fullmatch("[0-9]+", commands.parse_sbatch(recorded.read("sbatch")))
+    assert commands.parse_sbatch("welcome\n12;east\n") == "12;east"
+
+
+@pytest.mark.parametrize("text", ["", "Submitted batch job 3", "12; rm -rf x", "12\nbye", "1_2"])
+def test_what_is_not_a_job_id_is_refused(text):
+    with pytest.raises(commands.UnreadableAnswer, match="not a job id"):
+        commands.parse_sbatch(text)
+
+
+# ---- errors -------------------------------------------------------------------------------------
+
+# What each refusal is about, by a word of our reason and the argument that our hint names.
+REFUSALS = {
+    "bad-partition": ("partition", "partition="),
+    "closed-partition": ("closed to your group", "partition"),
+    "bad-account": ("account", "account="),
+    "foreign-account": ("account", "account="),
+    "bad-qos": ("QOS", "qos="),
+    "too-many-cpus": ("nodes", "fewer CPUs"),
+    "too-many-nodes": ("nodes", "fewer CPUs"),
+    "too-long": ("time", "time="),
+    "bad-time": ("time", "time="),
+    "too-much-memory": ("memory", "mem="),
+    "bad-memory": ("memory", "mem="),
+    "bad-dependency": ("dependency", "dependency="),
+    "bad-array": ("array", "MaxArraySize"),
+    "bad-gres": ("generic resource", "gres="),
+    "bad-feature": ("feature", "constraint="),
+    "bad-reservation": ("reservation", "reservation="),
+    "bad-license": ("licence", "licenses="),
+    "bad-node": ("node", "sinfo -N"),
+    "bad-option": ("option", "sbatch --help"),
+    "submit-limit": ("number of your jobs", "sacctmgr"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_is_explained_with_its_fix(recorded, name):
+    stderr = recorded.read("errors/sbatch-" + name)
+    reason, hint = answers.explain_sbatch_error(stderr)
+    assert REFUSALS[name][0] in reason and REFUSALS[name][1] in hint
+    assert not answers.is_unreachable(stderr)
+
+
+def test_words_that_nobody_knows_are_passed_on_without_their_prefix():
+    reason, hint = answers.explain_sbatch_error("sbatch: error: site filter: Tuesday\n")
+    assert reason == "site filter: Tuesday"
+    assert "sbatch" in hint
+    assert "no reason" in answers.explain_sbatch_error("")[0]
+
+
+@pytest.mark.parametrize(
+    "name", ["show-job", "cancel", "sbatch", "squeue", "nodes", "partitions", "config", "sacct"]
+)
+def test_a_controller_that_is_down_is_told_apart(recorded, name):
+    stderr = recorded.read(f"errors/{name}-down")
+    assert answers.is_unreachable(stderr)
+    assert not answers.is_unknown_job(stderr)
+    assert answers.explain_sbatch_error(stderr)[0] == "the controller did not answer"
+
+
+@pytest.mark.parametrize("name", ["requeue", "hold", "release"])
+def test_requests_to_a_controller_that_is_down_are_told_apart(recorded, name):
+    assert answers.is_unreachable(recorded.read(f"errors/{name}-down"))
+
+
+@pytest.mark.parametrize("name", ["show-job", "requeue", "hold", "release", "signal"])
+def test_a_job_that_the_controller_does_not_know_is_told_apart(recorded, name):
+    stderr = recorded.read(f"errors/{name}-unknown")
+    assert answers.is_unknown_job(stderr)
+    assert not answers.is_unreachable(stderr)
+
+
+def test_an_array_element_that_does_not_exist_is_an_unknown_job(recorded):
+    assert answers.is_unknown_job(recorded.read("errors/show-job-unknown-element"))
+
+
+# ---- builders -----------------------------------------------------------------------------------
+
+
+def test_requests_name_jobs_and_their_cluster():
+    assert commands.sbatch_command("/a b/s.sh") == ["sbatch", "--parsable", "/a b/s.sh"]
+    assert commands.scancel_command(["1", "2_3"]) == ["scancel", "1", "2_3"]
+    assert commands.scancel_command("7;east") == ["scancel", "-M", "east", "7"]
+    signal = commands.scancel_command(["7"], signal="USR1", batch=True)
+    assert signal == ["scancel", "--signal=USR1", "--batch", "7"]
+    assert commands.scancel_command(["7"], "TERM", full=True)[1:3] == ["--signal=TERM", "--full"]
+    assert commands.requeue_command(["1", "2"]) == ["scontrol", "requeue", "1,2"]
+    assert commands.hold_command("1;e") == ["scontrol", "-M", "e", "hold", "1"]
+    assert commands.release_command("1_[2-5]") == ["scontrol", "release", "1_[2-5]"]
+    assert commands.scontrol_show_command("4_2") == ["scontrol", "show", "job", "4_2"]
+
+
+def test_one_squeue_asks_for_all_jobs_of_the_user():
+    command = commands.squeue_command()
+    assert command[:5] == ["squeue", "--me", "-t", "all", "-h"]
+    assert commands.squeue_command("east")[5:7] == ["-M", "east"]
+
+
+def test_sacct_always_has_a_start_time():
+    command = commands.sacct_command(["1", "2_3"], 1700000000.9)
+    assert command[command.index("--starttime") + 1] == "uts1700000000"
+    assert command[-2:] == ["-j", "1,2_3"]
+
+
+@pytest.mark.parametrize("bad", ["", "x", "1 2", "-1", "1; touch x", "1\n", "--me", "1_", "1_[a]"])
+def test_what_is_not_a_job_id_never_reaches_a_command_line(bad):
+    builders = (
+        commands.scancel_command,
+        commands.requeue_command,
+        commands.hold_command,
+        commands.release_command,
+    )
+    for build in builders:
+        with pytest.raises(ValueError, match="job id"):
+            build([bad])
+    with pytest.raises(ValueError, match="job id"):
+        commands.scontrol_show_command(bad)
+    with pytest.raises(ValueError, match="job id"):
+        commands.sacct_command([bad], 0)
+
+
+def test_a_command_without_jobs_or_for_two_clusters_is_refused():
+    with pytest.raises(ValueError, match="no job id"):
+        commands.scancel_command([])
+    with pytest.raises(ValueError, match="one cluster"):
+        commands.scancel_command(["1;a", "2;b"])
+    with pytest.raises(ValueError, match="signal 'a b'"):
+        commands.scancel_command(["1"], signal="a b")
+
+
+# ---- environments -------------------------------------------------------------------------------
+
+
+def test_commands_run_without_the_users_format_settings():
+    given = {
+        "PATH": "/bin",
+        "SQUEUE_FORMAT": "%i",
+        "SACCT_FORMAT": "x",
+        "SINFO_FORMAT": "y",
+        "SCANCEL_INTERACTIVE": "1",
+        "SLURM_CONF": "/c",
+        "LC_ALL": "de_DE.UTF-8",
+        "SLURM_TIME_FORMAT": "relative",
+    }
+    assert commands.command_env(given) == {
+        "PATH": "/bin",
+        "SLURM_CONF": "/c",
+        "LC_ALL": "C",
+        "SLURM_BITSTR_LEN": "0",
+        "SLURM_TIME_FORMAT": "%s",
+    }
+
+
+def test_a_submission_from_inside_a_job_drops_what_belongs_to_that_job():
+    given = {
+        "SLURM_JOB_ID": "5",
+        "SLURM_CPUS_PER_TASK": "4",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_CONF": "/c",
+        "SLURM_CLUSTERS": "east",
+        "SLURM_JWT": "token",
+        "SLURM_SDK_RUN": "r",
+        "LC_ALL": "de_DE.UTF-8",
+    }
+    kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SDK_RUN", "LC_ALL"}
+    assert set(commands.submission_env(given, ())) == kept
+    assert commands.submission_env(given, ())["LC_ALL"] == "de_DE.UTF-8"
+
+
+def test_a_submission_from_a_login_shell_keeps_the_users_settings():
+    assert commands.submission_env({"SLURM_HINT": "nomultithread"}, ()) == {
+        "SLURM_HINT": "nomultithread"
+    }
+
+
+@pytest.mark.parametrize(
+    ("variable", "option"),
+    [
+        ("SBATCH_PARTITION", "partition"),
+        ("SBATCH_TIMELIMIT", "time"),
+        ("SBATCH_MEM_PER_NODE", "mem"),
+        ("SBATCH_MEM_PER_CPU", "mem"),
+        ("SBATCH_GPUS_PER_NODE", "gpus_per_node"),
+        ("SBATCH_CPUS_PER_GPU", "cpus-per-gpu"),
+        ("SBATCH_REQUEUE", "no_requeue"),
+        ("SBATCH_JOB_NAME", "job_name"),
+    ],
+)
+def test_a_variable_yields_to_an_option_that_is_set_and_else_counts(variable, option):
+    given = {variable: "x"}
+    assert commands.submission_env(given, [option]) == {}
+    assert commands.submission_env(given, ["comment"]) == given
+    assert commands.honoured_variables(dict(given, PATH="/"), ["comment"]) == given
+
+
+def test_variables_that_would_break_a_submission_are_never_honoured():
+    given = {"SBATCH_WAIT": "1", "SBATCH_ARRAY_INX": "1-9", "SBATCH_DEBUG": "2"}
+    assert commands.submission_env(given, ()) == {}
+
+
+# ---- floors and recordings ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("module", ["slurm_commands", "slurm_answers"])
+def test_the_modules_parse_on_python_3_6(module):
+    source = (SOURCES / (module + ".py")).read_text()
+    ast.parse(source, feature_version=(3, 6))
+    assert "from __future__" not in source
+
+
+def _python36():
+    """A Python 3.6 of this machine, if there is one."""
+    roots = [Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions", Path("/opt")]
+    found = [p for root in roots for p in sorted(root.glob("*3.6*/bin/python3.6"))]
+    return found[0] if found else None
+
+
+@pytest.mark.skipif(_python36() is None, reason="there is no Python 3.6 on this machine")
+def test_the_modules_run_on_python_3_6():
+    program = """
+        import sys, types
+        for name in ("slurm", "slurm.api", "slurm.model"):
+            module = types.ModuleType(name)
+            module.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
+            sys.modules[name] = module
+        from slurm.api.slurm_answers import parse_nodes
+        from slurm.api.slurm_commands import expand_rows, parse_squeue
+        folder = sys.argv[2]
+        read = lambda name: open(folder + name, encoding="utf-8", newline="").read()
+        print(len(list(expand_rows(parse_squeue(read("/squeue.txt"))))))
+        print(len(parse_nodes(read("/nodes.txt"))))
+    """
+    version = Recorded(VERSIONS[0])
+    command = [str(_python36()), "-c", textwrap.dedent(program)]
+    command += [str(SOURCES.parent.parent), str(version.folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    rows = list(commands.expand_rows(commands.parse_squeue(version.read("squeue"))))
+    assert done.stdout.split() == [str(len(rows)), "3"], done.stderr
+
+
+def test_recordings_name_no_machine_but_the_recorded_cluster(recorded):
+    paths = list(recorded.folder.rglob("*.txt"))
+    assert len(paths) > 50
+    for path in paths:
+        for line in path.read_text().splitlines():
+            assert not line.startswith("   OS=") or line == "   OS=Linux"
+            assert not re.search(r"(HostName|AllocNode:Sid)=(?!login|localhost)", line), path
