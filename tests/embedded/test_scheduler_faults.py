@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from test_scheduler_bench import Bench, alive, bench
 
 from slurm.api.embedded import EmbeddedScheduler
 from slurm.api.embedded.host import boot_id, start_time
-from slurm.errors import SchedulerUnreachable
+from slurm.errors import SchedulerUnreachable, SubmitRefused
 
 __all__ = ["bench"]
 
@@ -269,7 +270,42 @@ def test_what_is_no_request_does_no_harm(bench: Bench) -> None:
 
 
 @pytest.fixture
-def directory() -> Path:
+def small_disk(bench: Bench) -> Iterator[Path]:
+    bench.private.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(bench.private)],
+        capture_output=True,
+    )
+    if mounted.returncode:
+        pytest.skip("this user cannot mount a small disk")
+    yield bench.private
+    bench.scheduler.cancel([row.job_id for row in bench.scheduler.queue()])
+    bench.until(lambda: not bench.scheduler.queue())
+    bench.stop()
+    subprocess.run(["umount", str(bench.private)], check=True)
+
+
+def test_on_a_full_disk_a_job_is_refused_and_the_others_go_on(
+    bench: Bench, small_disk: Path
+) -> None:
+    running = bench.submit("until [ -e go ]; do sleep 0.02; done; exit 3")
+    filler = small_disk / "filler"
+    with pytest.raises(SubmitRefused, match="cannot be stored") as caught:
+        for size in range(1000):
+            bench.submit("true", "--hold")
+            with contextlib.suppress(OSError):
+                filler.write_bytes(b"x" * (size * 2**15))
+    assert f"make room in {small_disk}" in str(caught.value)
+    (bench.work / "go").touch()
+    assert [(row.state, row.exit_code) for row in bench.ended(running)] == [("FAILED", 3)]
+    filler.unlink()
+    assert bench.ended(bench.submit("true"))[0].state == "COMPLETED"
+    bench.kill_daemon()
+    assert bench.row(running).state == "FAILED"
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="slurm-emb-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)

@@ -263,7 +263,7 @@ def _spawn(place: Place, environ: Mapping[str, str]) -> None:
         raise errors.SchedulerUnreachable(
             "the embedded scheduler did not start",
             hint=f"see {place.log}",
-            evidence=_tail(place.log),
+            evidence=[said.decode(errors="replace")] if said else _tail(place.log),
         )
 
 
@@ -271,7 +271,7 @@ def _read_within(descriptor: int, seconds: float) -> bytes:
     import select
 
     readable, _, _ = select.select([descriptor], [], [], seconds)
-    return os.read(descriptor, 16) if readable else b""
+    return os.read(descriptor, 4096) if readable else b""
 
 
 def _tail(path: str) -> list[str]:

@@ -30,6 +30,7 @@ PROTOCOL = 1
 _LARGEST_REQUEST = 64 * 2**20
 _LARGEST_LOG = 2**20
 _PRUNE_EVERY_S = 3600.0
+_RETRY_STORE_S = 5.0
 _POLL_ADOPTED_S = 1.0  # only where the system has no descriptors for processes
 
 
@@ -54,6 +55,7 @@ class Daemon:
         self._last_request = time.monotonic()
         self._pruned = 0.0
         self._stopping = False
+        self._stored = True
         self.listener = _listen(place.socket)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
         self._wakeup = _wake_on_signals()
@@ -80,11 +82,11 @@ class Daemon:
         scheduler.fire(now)
         scheduler.waiting.settle(now)
         # What a client is told, and what runs, is on disk first.
-        scheduler.queue.try_commit()
+        scheduler.store()
         self._send_answers()
         more = scheduler.start_ready(now)
         scheduler.waiting.settle(now)
-        scheduler.queue.try_commit()
+        self._stored = scheduler.store()
         if now - self._pruned > _PRUNE_EVERY_S:
             self._pruned = now
             scheduler.queue.prune(now)
@@ -99,6 +101,8 @@ class Daemon:
             waits.append(due - time.time())
         if self._polled:
             waits.append(_POLL_ADOPTED_S)
+        if not self._stored:
+            waits.append(_RETRY_STORE_S)
         if self.scheduler.idle:
             waits.append(self.idle_s - self._idle_for() + 0.001)
         return max(0.0, min(waits))
@@ -193,7 +197,7 @@ class Daemon:
                 "hint": refusal.hint,
             }
         except Exception as problem:  # noqa: BLE001 - one bad request must not end all others
-            traceback.print_exc()
+            host.note(traceback.format_exc())
             text = f"the embedded scheduler failed: {type(problem).__name__}: {problem}"
             return {
                 "v": PROTOCOL,
@@ -225,24 +229,33 @@ class Daemon:
 
 
 def main(place: Place, ready: int) -> None:
-    """Become the scheduler of this place; writes one byte to `ready` when it serves."""
+    """Become the scheduler of this place; says on `ready` when it serves, or why it cannot."""
     if os.fork():  # the starter does not have to wait for this process
         os._exit(0)
     os.umask(0o077)
+    try:
+        daemon = _begin(place)
+    except Exception as problem:
+        os.write(ready, f"{type(problem).__name__}: {problem}".encode()[:4000])
+        raise
+    os.write(ready, b"ready" if daemon else b"busy")
+    os.close(ready)
+    if daemon is not None:
+        daemon.run()
+
+
+def _begin(place: Place) -> Daemon | None:
+    """Make the place ready to serve; None if another scheduler is there."""
     lock = os.open(place.life_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _lock_within(lock, 5.0):
-        os.write(ready, b"busy")
-        return
-    os.ftruncate(lock, 0)
-    os.write(lock, f"{os.getpid()}\n".encode())
+        return None
+    # Of the same length always, so that it can be written on a full disk, too.
+    os.write(lock, f"{os.getpid():<12}\n".encode())
     # Tools that clean /tmp leave a locked directory alone.
     fcntl.flock(os.open(place.directory, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_SH)
     _write_srun(place)
     os.makedirs(os.path.join(place.directory, "jobs"), mode=0o700, exist_ok=True)
-    daemon = Daemon(place, dict(os.environ))
-    os.write(ready, b"ready")
-    os.close(ready)
-    daemon.run()
+    return Daemon(place, dict(os.environ))
 
 
 def _lock_within(descriptor: int, seconds: float) -> bool:
@@ -264,11 +277,15 @@ def _write_srun(place: Place) -> None:
     os.makedirs(place.bin, mode=0o700, exist_ok=True)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "srun.py")
     python = shlex.quote(sys.executable or shutil.which("python3") or "python3")
-    draft = os.path.join(place.bin, ".srun")
+    text = f'#!/bin/sh\nexec {python} -I -S {shlex.quote(program)} "$@"\n'
+    path, draft = os.path.join(place.bin, "srun"), os.path.join(place.bin, ".srun")
+    with contextlib.suppress(OSError), open(path, encoding="utf-8") as file:
+        if file.read() == text:
+            return
     with open(draft, "w", encoding="utf-8") as file:
-        file.write(f'#!/bin/sh\nexec {python} -I -S {shlex.quote(program)} "$@"\n')
+        file.write(text)
     os.chmod(draft, 0o700)
-    os.replace(draft, os.path.join(place.bin, "srun"))
+    os.replace(draft, path)
 
 
 def _listen(path: str) -> socket.socket:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import glob
 import os
@@ -61,6 +62,12 @@ def _gpus() -> int:
         listed = _output("nvidia-smi", "-L").splitlines()
         return sum(line.startswith("GPU ") for line in listed)
     return 0
+
+
+def note(text: str) -> None:
+    """Write a line to the log, which is this process's stderr; a full disk stops nobody."""
+    with contextlib.suppress(OSError):
+        os.write(2, os.fsencode(text.rstrip("\n") + "\n"))
 
 
 def boot_id() -> str:

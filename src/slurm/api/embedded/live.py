@@ -50,6 +50,11 @@ class LiveBatch:
         return self.request.throttle is not None and self.running >= self.request.throttle
 
     @property
+    def over(self) -> bool:
+        """Whether all of its jobs have ended."""
+        return self.ended == len(self.jobs)
+
+    @property
     def per_element(self) -> bool:
         """Whether elements wait for single elements of another array."""
         dependency = self.request.dependency

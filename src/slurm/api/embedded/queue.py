@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from slurm.api.embedded import host
 
 KEEP_FINISHED_S = 7 * 86400
 _SCHEMA = """
@@ -129,7 +130,7 @@ class Queue:
         try:
             self.commit()
         except sqlite3.Error as error:
-            sys.stderr.write(f"the queue cannot be written: {error}\n")
+            host.note(f"the queue cannot be written: {error}")
             self.rollback()
             return False
         return True
@@ -226,14 +227,17 @@ def _open(path: str) -> sqlite3.Connection:
 def _connect(path: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, timeout=10)
     try:
+        # Nobody else opens it; shared memory in a file would mean SIGBUS on a full disk.
+        db.execute("PRAGMA locking_mode=EXCLUSIVE")
         # WAL with NORMAL: a killed scheduler loses nothing; only a power cut can, with the jobs.
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"queue of version {version}")
-        db.executescript(_SCHEMA)
-        db.execute(f"PRAGMA user_version={_VERSION}")
+        if version == 0:
+            db.executescript(_SCHEMA)
+            db.execute(f"PRAGMA user_version={_VERSION}")
     except BaseException:
         db.close()
         raise

@@ -54,6 +54,7 @@ class Scheduler:
         self._watch = watch
         self._boot = host.boot_id()
         self._full: set[int] = set()
+        self._over: list[LiveBatch] = []
 
     # ---- taking jobs ----------------------------------------------------------------------------
 
@@ -248,14 +249,21 @@ class Scheduler:
         live.failed += state != "COMPLETED"
         self.queue.changed(job)
         self.waiting.touch(job)
-        if live.ended == len(live.jobs):
-            # On disk before the run files go, or a crash in between would call it lost.
-            stored = self.queue.try_commit()
-            del self.live[job.batch]
-            for one in live.jobs.values():
-                del self.jobs[one.id]
-            if stored:
-                shutil.rmtree(live.directory, ignore_errors=True)
+        if live.over:
+            self._over.append(live)
+
+    def store(self) -> bool:
+        """Write what changed, then forget the batches that are over; False if the disk is full."""
+        if not self.queue.try_commit():
+            return False
+        # Only now: with the run files gone and no end on disk, a crash would call them lost.
+        for live in self._over:
+            del self.live[live.batch.id]
+            for job in live.jobs.values():
+                del self.jobs[job.id]
+            shutil.rmtree(live.directory, ignore_errors=True)
+        self._over.clear()
+        return True
 
     # ---- bringing jobs to an end ----------------------------------------------------------------
 
@@ -322,4 +330,4 @@ class Scheduler:
     @property
     def idle(self) -> bool:
         """Whether nothing can happen without a request: what is left waits on disk as well."""
-        return not self.running and not self.lanes and self.next_time() is None
+        return not self.running and not self.lanes and not self._over and self.next_time() is None

@@ -11,8 +11,8 @@ import contextlib
 import gc
 import os
 import signal
-import sys
 import time
+import traceback
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -20,6 +20,7 @@ from slurm.api.embedded import host
 
 LAUNCH_FAILED = 53  # what Slurm reports as the signal when a job's log cannot be opened
 _UNKILLABLE_AFTER_S = 5.0
+_EXIT_LENGTH = 40
 # The supervisor outlives them; the script gets them back as a new program expects them.
 _HANDLED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -77,7 +78,7 @@ def start(launch: Launch) -> int:
     try:
         _supervise(launch)
     except BaseException:  # noqa: BLE001 - a forked child must never return into the scheduler
-        sys.excepthook(*sys.exc_info())
+        host.note(traceback.format_exc())
         with contextlib.suppress(OSError):  # else it looks lost, which is true as well
             _record(launch, 0, LAUNCH_FAILED)
         os._exit(1)
@@ -146,6 +147,8 @@ def _supervise(launch: Launch) -> None:
     reaper = host.become_subreaper()
     if not _claim(launch):
         return
+    # Room for the exit code, now: at the job's end the disk may be full.
+    _write(f"{exit_file(launch.directory, launch.run)}.draft", " " * _EXIT_LENGTH, os.O_TRUNC)
     os.umask(launch.umask)
     streams = _open_streams(launch)
     if streams is None:
@@ -197,7 +200,7 @@ def _open_streams(launch: Launch) -> tuple[int, int] | None:
         out = os.open(launch.output, flags, 0o666)
         err = out if launch.error == launch.output else os.open(launch.error, flags, 0o666)
     except OSError as error:
-        sys.stderr.write(f"job {launch.run}: {error}\n")
+        host.note(f"job {launch.run}: {error}")
         return None
     os.write(err, os.fsencode(lost))
     return out, err
@@ -263,7 +266,7 @@ def _end_the_rest(launch: Launch, script: int, reaper: bool) -> None:
 
 def _record(launch: Launch, code: int, signum: int) -> None:
     path = exit_file(launch.directory, launch.run)
-    _write(f"{path}.draft", f"{code} {signum} {int(time.time())}\n", os.O_TRUNC)
+    _write(f"{path}.draft", f"{code} {signum} {int(time.time())}\n".ljust(_EXIT_LENGTH), 0)
     os.replace(f"{path}.draft", path)
 
 

@@ -128,11 +128,15 @@ class Waiting:
 
     def _first_of_name(self, name: str) -> int | None:
         heap = self._names.get(name, [])
-        while heap and heap[0] not in self.live:
+        while heap and self._is_over(heap[0]):
             heapq.heappop(heap)
         if not heap:
             self._names.pop(name, None)
         return heap[0] if heap else None
+
+    def _is_over(self, batch_id: int) -> bool:
+        live = self.live.get(batch_id)
+        return live is None or live.over
 
     def settle(self, now: float) -> None:
         """Tell the jobs that wait for others what has happened to those."""
@@ -141,9 +145,9 @@ class Waiting:
             for waiting in sorted(self._dependents.get(batch_id, ())):
                 live = self.live.get(waiting)
                 alone = live is not None and live.per_element and index in live.jobs
-                one = index if alone and batch_id in self.live else None
+                one = index if alone and not self._is_over(batch_id) else None
                 self.consider_batch(waiting, now, one)
-            if batch_id not in self.live:
+            if self._is_over(batch_id):
                 self._dependents.pop(batch_id, None)
                 following = self._first_of_name(name)
                 if following is not None and self.live[following].singleton:
