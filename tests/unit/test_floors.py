@@ -1,0 +1,208 @@
+"""The oldest Pythons: what runs on login nodes and in jobs parses there, and runs where found."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import warnings
+from pathlib import Path
+
+import pytest
+
+import slurm
+
+SOURCE = Path(str(slurm.__file__)).parent
+
+# On login nodes, whose system Python may be old.
+FLOOR_3_6 = [
+    "api/__init__.py", "api/agent.py", "api/slurm_answers.py", "api/slurm_commands.py",
+    "api/slurm_scheduler.py", "rundir.py", "model/__init__.py", "model/states.py", "model/ids.py",
+]  # fmt: skip
+# In the job, so that it can say what is wrong.
+FLOOR_3_8 = sorted(str(p.relative_to(SOURCE)) for p in (SOURCE / "runner").glob("*.py"))
+FLOOR_3_10 = sorted(str(p.relative_to(SOURCE)) for p in SOURCE.rglob("*.py"))
+
+
+def _parse(name: str, version: tuple[int, int]) -> ast.Module:
+    return ast.parse((SOURCE / name).read_text(), name, feature_version=version)
+
+
+@pytest.mark.parametrize("name", FLOOR_3_6)
+def test_what_the_agent_needs_parses_on_python_3_6(name: str) -> None:
+    tree = _parse(name, (3, 6))
+    for node in ast.walk(tree):
+        # `feature_version` does not refuse these.
+        assert not isinstance(node, ast.NamedExpr), f"{name}:{node.lineno}: walrus"
+        if isinstance(node, ast.ImportFrom) and node.module == "__future__":
+            assert "annotations" not in [a.name for a in node.names], name
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
+            names = [a.name for a in node.names] + [getattr(node, "module", "") or ""]
+            assert "dataclasses" not in names, f"{name}:{node.lineno}: dataclasses came with 3.7"
+
+
+@pytest.mark.parametrize("name", FLOOR_3_8)
+def test_what_starts_the_job_parses_on_python_3_8(name: str) -> None:
+    _parse(name, (3, 8))
+
+
+@pytest.mark.parametrize("name", FLOOR_3_10)
+def test_everything_parses_on_python_3_10(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", SyntaxWarning)
+        _parse(name, (3, 10))
+
+
+# ---- the real ones ------------------------------------------------------------------------------
+
+
+def _pythons() -> dict[tuple[int, int], str]:
+    """One interpreter of each version on this machine: from PATH, and pyenv's where it is used."""
+    places = [Path(p) for p in os.environ.get("PATH", "").split(os.pathsep) if p]
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    # A shim of pyenv is a shell script that may name a version which is not chosen.
+    places = [p for p in places if p != root / "shims"]
+    places += sorted((root / "versions").glob("*/bin"))
+    found: dict[tuple[int, int], str] = {}
+    for place in places:
+        for minor in range(6, 20):
+            program = shutil.which(f"python3.{minor}", path=str(place))
+            if program:
+                found.setdefault((3, minor), program)
+    return found
+
+
+PYTHONS = _pythons()
+
+
+def _needs(minor: int) -> str:
+    program = PYTHONS.get((3, minor))
+    if program is None:
+        message = f"NOT RUN: there is no Python 3.{minor} here, so its floor is only parsed"
+        warnings.warn(message, stacklevel=2)
+        pytest.skip(message)
+    return program
+
+
+# The package itself needs 3.10; a stand-in for it lets its oldest parts be imported alone.
+_ALONE = """
+import sys, types
+package = types.ModuleType("slurm")
+package.__path__ = [sys.argv[1] + "/slurm"]
+sys.modules["slurm"] = package
+"""
+
+_AGENT = (
+    _ALONE
+    + """
+import os, tempfile
+from slurm import rundir
+from slurm.api import agent, slurm_answers, slurm_commands
+from slurm.model import ids, states
+run = tempfile.mkdtemp()
+for name in rundir.FOLDERS:
+    os.mkdir(os.path.join(run, name))
+who = rundir.Identity("7", 1, 0, 2)
+rundir.append_record(run, who, rundir.VALUE, {"a": 1}, b"x" * 10)
+rundir.append_record(run, who, rundir.VALUE, {}, b"y" * 2000000)
+small, large = rundir.all_records(run)
+assert small.payload == b"x" * 10 and small.index == 1
+assert rundir.load_payload(run, large) == b"y" * 2000000
+rundir.append_event(run, rundir.format_event("exit", who, code=0))
+rundir.write_atomically(os.path.join(run, rundir.ARGUMENTS), rundir.encode_arguments([b"a", b"b"]))
+assert rundir.read_arguments(run, 1) == b"b"
+made = agent.Agent(None, run + "/base")
+made.prepare_base()
+assert made.changes(None) == ({}, [])
+answer = made.__class__(None, os.path.dirname(run)).read_run(os.path.basename(run), {})
+assert len(answer["segments"]) == 1 and answer["untrusted"] is None
+assert states.parse_state("CANCELLED by 0") is states.JobState.CANCELLED
+assert str(ids.parse_job_id("12_3;cluster")) == "12_3"
+import shutil
+shutil.rmtree(run)
+print("good")
+"""
+)
+
+
+@pytest.mark.parametrize("minor", [6, 7, 8, 9, 10, 12, 13])
+def test_the_agent_runs_on_a_real_python(minor: int) -> None:
+    done = subprocess.run(
+        [_needs(minor), "-B", "-I", "-S", "-c", _AGENT, str(SOURCE.parent)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "good\n", "")
+
+
+_SUBSCRIPT = pytest.mark.xfail(reason="dict[str, str] in an annotation is evaluated before 3.9")
+
+
+@pytest.mark.parametrize(
+    "minor", [*(pytest.param(m, marks=_SUBSCRIPT) for m in (6, 7, 8)), 9, 10, 12, 13]
+)
+def test_slurm_is_called_from_a_real_python(minor: int) -> None:
+    code = _ALONE + "from slurm.api.slurm_scheduler import SlurmScheduler\nprint('good')\n"
+    done = subprocess.run(
+        [_needs(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "good\n", "")
+
+
+@pytest.mark.parametrize("minor", [6, 7])
+def test_a_python_that_is_too_old_for_the_runner_is_told_so(minor: int, run: Path) -> None:
+    runner = SOURCE / "runner" / "__main__.py"
+    done = subprocess.run(
+        [_needs(minor), "-B", "-S", str(runner), str(run)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 78
+    assert f"this Python is 3.{minor}; the runner needs 3.8 or newer" in done.stderr
+
+
+@pytest.mark.parametrize("minor", [8, 9])
+def test_the_runner_on_an_old_python_says_that_the_versions_differ(minor: int, run: Path) -> None:
+    """By value, pickled on another Python: refused with the reason, on what runs 3.8 and 3.9."""
+    from slurm import rundir
+    from slurm.packaging.function import ship_function
+
+    function = ship_function(lambda: 1, ())
+    rundir.write_atomically(str(run / rundir.FUNCTION), function.data)
+    blobs = rundir.encode_arguments([b""])
+    rundir.write_atomically(str(run / rundir.ARGUMENTS), blobs)
+    done = subprocess.run(
+        [_needs(minor), "-B", "-S", str(SOURCE / "runner" / "__main__.py"), str(run)],
+        env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1, done.stderr
+    (record,) = rundir.all_records(str(run))
+    assert record.header["error"] == "PythonMismatch"
+    assert re.search(rf"this job runs Python 3\.{minor} ", record.header["message"])
+
+
+@pytest.mark.parametrize("minor", [10, 12, 13])
+def test_the_package_imports_on_every_python_it_is_made_for(minor: int) -> None:
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import slurm\n"
+        "for name in slurm.__all__: getattr(slurm, name)\n"
+        "print('good')\n"
+    )
+    done = subprocess.run(
+        [_needs(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "good\n", "")
