@@ -138,12 +138,7 @@ def test_the_agent_runs_on_a_real_python(minor: int) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "good\n", "")
 
 
-_SUBSCRIPT = pytest.mark.xfail(reason="dict[str, str] in an annotation is evaluated before 3.9")
-
-
-@pytest.mark.parametrize(
-    "minor", [*(pytest.param(m, marks=_SUBSCRIPT) for m in (6, 7, 8)), 9, 10, 12, 13]
-)
+@pytest.mark.parametrize("minor", [6, 7, 8, 9, 10, 12, 13])
 def test_slurm_is_called_from_a_real_python(minor: int) -> None:
     code = _ALONE + "from slurm.api.slurm_scheduler import SlurmScheduler\nprint('good')\n"
     done = subprocess.run(

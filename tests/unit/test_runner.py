@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from slurm import JobContext, rundir
-from slurm.packaging.arguments import ship_arguments
+from slurm.packaging import arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.packaging.sdk import sdk_files
 from slurm.rundir import Event, Record
@@ -48,8 +48,9 @@ class Call:
     def put(
         self, function: Callable[..., Any], *args: Any, import_path: tuple[str, ...] = (), **kw: Any
     ) -> None:
-        shipped = ship_arguments(function, args, kw, context_parameter(function))
-        blobs = rundir.encode_arguments([shipped.data])
+        written = [arguments.Call(args, kw)]
+        shipped = arguments.ship_arguments(function, written, context_parameter(function))
+        blobs = rundir.encode_arguments(list(shipped.blobs))
         rundir.write_atomically(str(self.path / rundir.ARGUMENTS), blobs)
         data = ship_function(function, import_path).data
         rundir.write_atomically(str(self.path / rundir.FUNCTION), data)
@@ -207,7 +208,7 @@ def test_an_exception_that_cannot_be_pickled_is_recorded_as_text(call: Call) -> 
     assert "Stubborn: stubborn" in found.header["traceback"]
 
 
-def test_an_exception_of_a_class_of_the_script_travelsby_value(call: Call) -> None:
+def test_an_exception_of_a_class_of_the_script_travels_by_value(call: Call) -> None:
     def broken() -> None:
         class Odd(Exception):
             pass
@@ -290,7 +291,7 @@ def test_a_result_whose_repr_fails_too_still_has_a_record(call: Call) -> None:
     assert call.record().header["error"] == "UnpicklableResult"
 
 
-def test_a_value_of_a_class_of_the_script_travelsby_value(call: Call) -> None:
+def test_a_value_of_a_class_of_the_script_travels_by_value(call: Call) -> None:
     def make() -> Any:
         class Point:
             def __init__(self) -> None:
