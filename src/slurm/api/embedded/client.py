@@ -22,13 +22,6 @@ _FAILED_STARTS = 3  # one may be killed as it starts; three have a reason
 # What a fresh interpreter and the scheduler need; the rest of this process's environment may hold
 # secrets that a long-lived process has no use for.
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "TMPDIR")
-_PROGRAM = """\
-import sys
-sys.path.append(sys.argv[1])
-from slurm.api.embedded.daemon import main
-from slurm.api.embedded.place import Place
-main(Place(sys.argv[2], sys.argv[3]), int(sys.argv[4]))
-"""
 
 
 class EmbeddedScheduler:
@@ -235,10 +228,11 @@ def _spawn(place: Place, environ: Mapping[str, str]) -> None:
     root = os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     log = os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     heard, ready = os.pipe()
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
     arguments = [root, place.directory, place.socket, str(ready)]
     try:
         starter = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-c", _PROGRAM, *arguments],
+            [sys.executable, "-I", "-S", program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,7 +1,8 @@
 """Stands in srun's place within a job of the embedded scheduler: starts the ranks on this host.
 
 Run as a program of its own, without the rest of this package: it is on the way of every job with
-several ranks, and must start fast.
+several ranks, and must start fast. Unlike Slurm it lets a step have more ranks than the job has
+CPUs: on a laptop they share them.
 """
 
 from __future__ import annotations
