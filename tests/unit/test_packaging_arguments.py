@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm import rundir
 from slurm.errors import UnpicklableArgument, UsageError
-from slurm.packaging.arguments import Call, ShippedArguments, WrongArguments, ship_arguments
-from slurm.runner.arguments import load_arguments
+from slurm.packaging.arguments import (
+    Call,
+    ShippedArguments,
+    WrongArguments,
+    call_of,
+    ship_arguments,
+)
+from slurm.runner.arguments import load_arguments, load_common
 
 
 class Upstream:
@@ -187,3 +195,64 @@ def test_a_task_among_the_arguments_is_no_job() -> None:
     from slurm import task
 
     assert ship(task(add), [task(add)]).upstream == ()
+
+
+# ---- the calls of a map -------------------------------------------------------------------------
+
+
+def _load(shipped: ShippedArguments, run: Path) -> list[tuple[list[Any], dict[str, Any]]]:
+    """Every call as the node would see it."""
+    run.chmod(0o700)
+    rundir.write_atomically(
+        str(run / rundir.ARGUMENTS), rundir.encode_arguments(list(shipped.blobs))
+    )
+    if shipped.shared:
+        shared = rundir.encode_arguments(list(shipped.shared))
+        rundir.write_atomically(str(run / rundir.SHARED), shared)
+    found = []
+    for number in range(len(shipped.blobs)):
+        blob = rundir.read_arguments(str(run), number)
+        args, kwargs = load_arguments(blob, str(run), str(run.parent))
+        found.append((args, {**load_common(str(run), str(run.parent)), **kwargs}))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("item", "args", "kwargs"),
+    [
+        (3, (3,), {}),
+        ([1, 2], ([1, 2],), {}),
+        ((1, 2), (1, 2), {}),
+        ({"a": 1}, (), {"a": 1}),
+        ((), (), {}),
+    ],
+)
+def test_an_item_of_a_map_is_a_call(item: Any, args: tuple[Any, ...], kwargs: Any) -> None:
+    assert call_of(item) == Call(args, kwargs)
+    assert call_of(item, unpack=False) == Call((item,), {})
+
+
+def test_an_item_that_does_not_fit_is_named_by_its_number() -> None:
+    calls = [Call((1, 2), {}), Call((1,), {})]
+    with pytest.raises(WrongArguments, match=r"item 1: strict.*missing a required argument: 'b'"):
+        ship_arguments(strict, calls, None, label=True)
+
+
+def test_an_item_that_cannot_be_pickled_is_named_by_its_number() -> None:
+    calls = [Call((1, 2), {}), Call((1, LOCK), {})]
+    with pytest.raises(UnpicklableArgument, match="item 1: argument 'b' of strict"):
+        ship_arguments(strict, calls, None, label=True)
+
+
+def test_what_all_items_have_in_common_is_stored_once(tmp_path: Path) -> None:
+    calls = [Call((n,), {}) for n in range(3)]
+    shipped = ship_arguments(strict, calls, None, common={"b": 9}, label=True)
+    assert _load(shipped, tmp_path) == [([n], {"b": 9}) for n in range(3)]
+
+
+def test_a_large_object_of_many_items_is_stored_once(tmp_path: Path) -> None:
+    large = b"L" * 500_000
+    calls = [Call((n, large), {}) for n in range(20)]
+    shipped = ship_arguments(strict, calls, None, label=True)
+    assert sum(map(len, shipped.blobs)) + sum(map(len, shipped.shared)) < 2 * len(large)
+    assert _load(shipped, tmp_path) == [([n, large], {}) for n in range(20)]

@@ -25,6 +25,10 @@ from slurm.runner.run import dumps, exit_code, extend_path, identity
             {"SLURM_JOB_ID": "9", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4"},
             ("7", 4, 0, 0),
         ),
+        (
+            {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "4", "SLURM_SDK_OFFSET": "1000"},
+            ("7", 1004, 0, 0),
+        ),
         ({"SLURM_JOB_ID": "7", "SLURM_ARRAY_JOB_ID": "", "SLURM_PROCID": ""}, ("7", 0, 0, 0)),
     ],
 )
