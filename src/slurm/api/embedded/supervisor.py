@@ -117,10 +117,10 @@ def mark_told(directory: str, run: str) -> bool:
 
 def read_running(directory: str, run: str) -> Running | None:
     """The run file's content, if the attempt was started."""
-    lines = _read(run_file(directory, run)).splitlines()
-    if not lines:
-        return None
-    pid, start_time, boot, started, devices = lines[0].split(" ")
+    lines = _read(run_file(directory, run)).splitlines(keepends=True)
+    if not lines or not lines[0].endswith("\n"):
+        return None  # not claimed, or just being claimed
+    pid, start_time, boot, started, devices = lines[0].rstrip("\n").split(" ")
     return Running(
         int(pid),
         start_time,
@@ -170,21 +170,17 @@ def _supervise(launch: Launch) -> None:
 
 
 def _claim(launch: Launch) -> bool:
-    """Make the run file with all of its first line at once; False if another process has it.
+    """Make the run file; False if another process has it.
 
     After a crash a second scheduler may start the same attempt: only one gets past this line.
     """
-    path = run_file(launch.directory, launch.run)
-    draft = f"{path}.{os.getpid()}"
+    pid = os.getpid()
     devices = ",".join(map(str, launch.devices))
-    started = host.start_time(os.getpid())
-    _write(draft, f"{os.getpid()} {started} {launch.boot} {time.time():.3f} {devices}\n", os.O_EXCL)
+    line = f"{pid} {host.start_time(pid)} {launch.boot} {time.time():.3f} {devices}\n"
     try:
-        os.link(draft, path)
+        _write(run_file(launch.directory, launch.run), line, os.O_EXCL)
     except FileExistsError:
         return False
-    finally:
-        os.unlink(draft)
     return True
 
 
