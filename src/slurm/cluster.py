@@ -7,13 +7,15 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from slurm import errors, rundir
 from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
+from slurm.batch import Batch
 from slurm.job import Job, read_metadata
 from slurm.model.options import normalize
 from slurm.model.parts import Cut, cut_map
@@ -77,6 +79,7 @@ class Cluster:
         self._connecting = threading.Lock()
         self._tokens: list[contextvars.Token[Cluster | None]] = []
         self.sdk_is_there = False
+        self.collecting: Batch | None = None
         self._limits: dict[str, Any] | None = None
 
     # ---- other ways to make one -----------------------------------------------------------------
@@ -202,6 +205,29 @@ class Cluster:
     ) -> Any:
         """A dry run: `print(cluster.explain(train)(lr=0.1))` shows what would be submitted."""
         return Planner(Submitter(self, task, after, packaging, options))
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Collect the calls of this block; at its end those of one task and layer go out as one
+        array. A job whose result is asked for inside sends out all that was collected so far."""
+        if self.collecting is not None:
+            yield  # the outer block sends
+            return
+        self.collecting = batch = Batch()
+        try:
+            yield
+        except BaseException:
+            batch.give_up()
+            raise
+        else:
+            batch.send()
+        finally:
+            self.collecting = None
+
+    def send_batch(self) -> None:
+        """Submit what the open batch has collected so far."""
+        if self.collecting is not None:
+            self.collecting.send()
 
     # ---- jobs of before -------------------------------------------------------------------------
 

@@ -104,21 +104,16 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
 def _open_ids(condition: Dependency) -> list[str]:
     """The ids to wait for: one per array where all of it is meant, not one per element."""
     ids: dict[str, None] = {}
-    for job in condition.jobs:
-        elements = list(job) if isinstance(job, ArrayJob) else [job]
-        if all(element.settled for element in elements):
-            continue
-        if any(element.key is None for element in elements):
-            # Its later parts have no id yet; the agent fills them in when they have.
-            ids[rundir.ids_token(job.run)] = None
-            continue
-        groups: dict[str, list[Job[Any]]] = {}
-        for element in elements:
-            groups.setdefault(element.bare.partition("_")[0], []).append(element)
-        for array, members in groups.items():
-            part = members[0].part
-            if part is None or len(members) == part.size:
-                ids[array] = None
-            else:
-                ids.update(dict.fromkeys(m.bare for m in members if not m.settled))
+    arrays: dict[str, dict[int, Job[Any]]] = {}
+    for element in condition.elements():
+        if element.key is None:
+            # Its part has no id yet; the agent fills in those of its run when all have one.
+            ids[rundir.ids_token(element.run)] = None
+        else:
+            arrays.setdefault(element.bare.partition("_")[0], {})[element.index] = element
+    for array, members in arrays.items():
+        left = [member.bare for member in members.values() if not member.settled]
+        part = next(iter(members.values())).part
+        whole = part is None or len(members) == part.size
+        ids.update(dict.fromkeys([array] if whole and left else left))
     return list(ids)

@@ -118,6 +118,12 @@ class Job(Future[T], Generic[T]):
             job_id = f"{bare}_{self.index - self.part.offset}" + (f";{cluster}" if cluster else "")
         self.key = JobKey(job_id, self.run, self.submitted)
 
+    def take_place(self, other: Job[Any]) -> None:
+        """Become the job that was submitted for a call which had been kept for later."""
+        self.run, self.index, self.part = other.run, other.index, other.part
+        self.submitted, self.options, self.key = other.submitted, other.options, other.key
+        self.evidence = other.evidence
+
     @property
     def id(self) -> str:
         """The job's id: `123`, or `123_4` in an array; "" while it waits to be submitted."""
@@ -232,6 +238,8 @@ class Job(Future[T], Generic[T]):
 
     def watch(self) -> None:
         """See to it that a watcher of this process knows the job; after a fork it is a new one."""
+        if not self.run:
+            self.cluster.send_batch()
         watcher = self.cluster.watcher
         if self._watcher is not watcher and not super().done():
             self._watcher = watcher

@@ -159,7 +159,7 @@ def _again(seen: Evidence) -> bool:
 
 
 def _waited(seen: Evidence, grace: float) -> bool:
-    if seen.status is not None and seen.status.state == UNANSWERED:
+    if seen.unknown_for is None and seen.status is not None and seen.status.state == UNANSWERED:
         return True
     return max(seen.over_for or 0.0, seen.unknown_for or 0.0) >= grace
 

@@ -138,7 +138,24 @@ class Submitter(Generic[P, T]):
             from slurm.debug import DebugJob
 
             return DebugJob(self.cluster, self.task, self.options, args, kwargs)
+        batch = self.cluster.collecting
+        if batch is not None:
+            return batch.add(self, Call(args, kwargs))
         return self.send(self.plan(*args, **kwargs))[0]
+
+    def send_calls(self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool) -> None:
+        """Submit calls that were kept for later; `same`: all wait for the same jobs.
+
+        Where they do not, the array begins when all they wait for are over, and each of its
+        elements looks for itself whether its own have succeeded.
+        """
+        if len(calls) == 1:
+            plan = self._plan(calls, None, {}, array=False)
+        else:
+            plan = self._plan(calls, self.options.get("array_throttle"), {}, True, loose=not same)
+        for job, sent in zip(jobs, self.send(plan, watch=False), strict=True):
+            job.take_place(sent)
+            job.watch()
 
     def map(
         self,
@@ -175,7 +192,12 @@ class Submitter(Generic[P, T]):
         return self._plan(calls, limit["array_throttle"], common or {}, array=True)
 
     def _plan(
-        self, calls: Iterable[Call], throttle: object, common: Mapping[str, Any], array: bool
+        self,
+        calls: Iterable[Call],
+        throttle: object,
+        common: Mapping[str, Any],
+        array: bool,
+        loose: bool = False,
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
         environment = prepare(self.packaging, function, self.options)
@@ -189,7 +211,9 @@ class Submitter(Generic[P, T]):
             )
         conditions = self.after
         if arguments.upstream:
-            conditions = (*conditions, Dependency("afterok", arguments.upstream))
+            kind = "afterany" if loose else "afterok"
+            conditions = () if loose else conditions
+            conditions = (*conditions, Dependency(kind, arguments.upstream))
         name = str(self.options.get("job_name") or self.task.name)
         run = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
         submission = Submission(
@@ -206,9 +230,9 @@ class Submitter(Generic[P, T]):
         cut = cluster.cut(count, bool(throttle)) if array else None
         return Plan(name, submission, shipped, arguments, cut, conditions)
 
-    def send(self, plan: Plan) -> list[Job[T]]:
+    def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls."""
-        return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)))
+        return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)), watch)
 
 
 class Planner(Generic[P]):
@@ -226,7 +250,7 @@ class Planner(Generic[P]):
         return self._submitter.plan_map(items, **options)
 
 
-def send(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
     submission, submitted = plan.submission, time.time()
     files = {
@@ -257,7 +281,8 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
     jobs = make_jobs(cluster, submission.relative, _metadata(plan, submitted), dict(enumerate(ids)))
     for job in jobs:
         job.options = plan.options
-        job.watch()
+        if watch:
+            job.watch()
     return jobs
 
 

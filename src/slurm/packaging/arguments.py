@@ -27,6 +27,8 @@ class Call:
 
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    #: Jobs that must have a value before the call may run, besides those among the arguments.
+    requires: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def ship_arguments(
     for number, call in enumerate(calls):
         where = f"item {number}: " if label else ""
         shape.check(call, where)
-        value = (list(call.args), dict(call.kwargs))
+        value = (list(call.args), dict(call.kwargs), [Required(job) for job in call.requires])
         blobs.append(_refusable(shape, pickled, call, where, value, sharing=label))
     shared = pickled.shared()
     if shared and not shared_kwargs:
@@ -80,6 +82,17 @@ def ship_arguments(
     return ShippedArguments(
         tuple(blobs), tuple(pickled.upstream.values()), (*shared_kwargs, *shared)
     )
+
+
+class Required:
+    """A job that a call needs without taking its value."""
+
+    def __init__(self, job: Any) -> None:
+        self.job = job
+
+    def __slurm_reference__(self) -> tuple[str, str, int]:
+        """The runner checks that the value is there."""
+        return ("check", self.job.run, self.job.index)
 
 
 class _Shape:
@@ -152,7 +165,7 @@ class _Pickled:
         find = getattr(type(obj), "__slurm_reference__", None)
         if find is not None:
             reference = find(obj)
-            self.upstream[repr(reference)] = obj
+            self.upstream[repr(reference[1:])] = getattr(obj, "job", obj)
             return reference
         if sharing and _is_large(obj):
             return self._share(obj)

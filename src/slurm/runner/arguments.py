@@ -21,14 +21,19 @@ class _Values:
 
     def get(self, run: str, index: int) -> Any:
         path = os.path.join(self._base, run)
+        found = self.find(run, index)
+        return _Unpickler(rundir.load_payload(path, found), path, self).load()
+
+    def find(self, run: str, index: int) -> rundir.Record:
+        path = os.path.join(self._base, run)
         if run not in self._runs:
             values = [r for r in rundir.all_records(path) if r.kind == rundir.VALUE and r.rank == 0]
             # The first value of a call is final.
             self._runs[run] = {record.index: record for record in reversed(values)}
         found = self._runs[run].get(index)
         if found is None:
-            raise UpstreamResult(f"{path} has no value for call {index}")
-        return _Unpickler(rundir.load_payload(path, found), path, self).load()
+            raise UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
+        return found
 
 
 class _Unpickler(pickle.Unpickler):
@@ -39,6 +44,9 @@ class _Unpickler(pickle.Unpickler):
 
     def persistent_load(self, pid: Any) -> Any:
         kind = pid[0]
+        if kind == "check":
+            self._values.find(pid[1], pid[2])
+            return None
         if kind == "job":
             return self._values.get(pid[1], pid[2])
         if kind == "array":
@@ -62,8 +70,8 @@ def _shared(run: str, number: int, values: _Values) -> Any:
 
 def load_arguments(blob: bytes, run: str, base: str) -> Tuple[List[Any], Dict[str, Any]]:
     """Positional and keyword arguments of one call."""
-    args, kwargs = _Unpickler(blob, run, _Values(base)).load()
-    return args, kwargs
+    loaded = _Unpickler(blob, run, _Values(base)).load()
+    return loaded[0], loaded[1]
 
 
 def load_common(run: str, base: str) -> Dict[str, Any]:

@@ -110,11 +110,15 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
     extend_path(header.get("path", ()))
     function = get_function(header, pickled)
-    from slurm.runner.arguments import load_arguments, load_common
+    from slurm.runner.arguments import UpstreamResult, load_arguments, load_common
 
     base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-    args, kwargs = load_arguments(blob, run, base)
-    kwargs = dict(load_common(run, base), **kwargs)
+    try:
+        args, kwargs = load_arguments(blob, run, base)
+        kwargs = dict(load_common(run, base), **kwargs)
+    except UpstreamResult as error:
+        hint = "look at that job, mend it and submit again"
+        raise Refused("UpstreamFailed", str(error), hint) from error
     args = list(args)
     inject = header.get("context")
     if inject:
