@@ -370,8 +370,9 @@ def test_the_status_of_the_teardown_never_counts(script: Script, teardown: str, 
     assert script.exit()["code"] == str(code)
 
 
-def test_the_teardown_runs_after_a_failed_run(script: Script) -> None:
-    assert script.finish("exit 4", teardown='touch "$RUN/torn down"')[0] == 4
+@pytest.mark.parametrize("setup", ["true", "set -e", "set -euo pipefail"])
+def test_the_teardown_runs_after_a_failed_run(script: Script, setup: str) -> None:
+    assert script.finish("exit 4", setup=setup, teardown='touch "$RUN/torn down"')[0] == 4
     assert (script.run / "torn down").exists()
 
 
