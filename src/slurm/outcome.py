@@ -19,6 +19,8 @@ from slurm.rundir import ERROR, EXIT, EXIT_NOT_WRITTEN, VALUE, Event, Record
 RESULT_GRACE = 60.0
 #: The same where the scheduler already says that the job failed.
 FAILURE_GRACE = 5.0
+#: The same where it says that the node is lost: only long enough to read the directory once more.
+NODE_GRACE = 1.0
 
 
 class Verdict(Enum):
@@ -179,6 +181,11 @@ def _never_ran(seen: Evidence) -> bool:
     return seen.status is not None and not seen.status.nodes
 
 
+def _node_lost(seen: Evidence) -> bool:
+    """Nothing more will come from there."""
+    return seen.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and _waited(seen, NODE_GRACE)
+
+
 def _plain_failure(seen: Evidence) -> bool:
     """The script ended by itself with an error: nothing that a requeue could follow."""
     event = seen.last_exit()
@@ -260,6 +267,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("none", "alone", "unknown", _shortly, Verdict.ENDED),
     ("none", _ANY, "completed", _long, Verdict.RESULT_LOST),
     ("none", "none", "failed", _never_ran, Verdict.FAILED),
+    ("none", "none", "failed", _node_lost, Verdict.FAILED),
     ("none", "none", "failed", _shortly, Verdict.FAILED),
     ("none", _ANY, "unknown", _long, Verdict.JOB_LOST),
     (_ANY, _ANY, _ANY, _always, Verdict.WAIT),
