@@ -16,7 +16,7 @@ LAYERS: list[set[str]] = [
     {"cli", "dashboard", "bridge", "stack", "monitor", "submitit", "executor"},
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
-        "config", "logs", "results", "array", "dependencies", "resubmission",
+        "config", "logs", "results", "array", "dependencies", "resubmission", "batch",
     },
     {"failure", "outcome"},
     {"packaging", "rendering", "api", "context", "runner"},
