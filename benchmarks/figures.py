@@ -9,22 +9,31 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what was measured, in which unit, and what it is held to."""
+    """One line of the table: what was measured, in which unit, and what it is held to.
+
+    With `over`, the samples of a baseline, each figure is how much lies above the same figure of
+    the baseline.
+    """
 
     name: str
     samples: tuple[float, ...]
     unit: str = "ms"
     ratio: float | None = None
     limit: float | None = None
-    limit_of: Literal["median", "ratio"] = "median"
+    limit_of: Literal["median", "lowest", "ratio"] = "median"
+    over: tuple[float, ...] = ()
 
     @property
     def median(self) -> float:
-        return statistics.median(self.samples)
+        return statistics.median(self.samples) - self._base
+
+    @property
+    def _base(self) -> float:
+        return statistics.median(self.over) if self.over else 0.0
 
     @property
     def lowest(self) -> float:
-        return min(self.samples)
+        return min(self.samples) - min(self.over, default=0.0)
 
     @property
     def middle_half(self) -> tuple[float, float]:
@@ -32,14 +41,14 @@ class Row:
         if len(self.samples) < 2:
             return self.median, self.median
         low, _, high = statistics.quantiles(self.samples, n=4, method="inclusive")
-        return low, high
+        return low - self._base, high - self._base
 
     @property
     def holds(self) -> bool | None:
         """Whether the target is met; None where there is none."""
         if self.limit is None:
             return None
-        value = self.ratio if self.limit_of == "ratio" else self.median
+        value = getattr(self, self.limit_of)
         return value is not None and value <= self.limit
 
 
@@ -78,11 +87,13 @@ def compared(
 def above(
     samples: dict[str, list[float]], baseline: str, limits: dict[str, float]
 ) -> tuple[Row, ...]:
-    """Rows of how much each median lies above the baseline's; `limits` are of that difference."""
-    base = statistics.median(samples[baseline])
-    rows = [Row(baseline, tuple(samples[baseline]))]
+    """Rows of how much each lies above the baseline; `limits` are of the lowest difference."""
+    base = tuple(samples[baseline])
+    rows = [Row(baseline, base)]
     for name, values in samples.items():
         if name != baseline and values:
-            over = tuple(value - base for value in values)
-            rows.append(Row(f"{name}, above that", over, limit=limits.get(name)))
+            limit = limits.get(name)
+            rows.append(
+                Row(f"{name}, above that", tuple(values), limit=limit, limit_of="lowest", over=base)
+            )
     return tuple(rows)

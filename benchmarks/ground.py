@@ -45,6 +45,7 @@ class Ground:
         self.skipped: list[str] = []
         self.versions: dict[str, str] = {}
         self._open = ExitStack()
+        self._peers: list[Peer] = []
         self.scratch = Path(tempfile.mkdtemp(prefix="slurm-bench-", dir="/tmp"))
         self._open.callback(shutil.rmtree, self.scratch, ignore_errors=True)
 
@@ -52,11 +53,13 @@ class Ground:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._open.close()
+        with self._open:
+            self.end_peers()
 
     def times(self, full: int, quick: int) -> int:
-        """How many rounds this run plays."""
-        return quick if self.quick else full
+        """How much this run does of something; a run that is late does less."""
+        late = time.monotonic() > self.until - 120
+        return quick if self.quick or late else full
 
     @cached_property
     def bare_env(self) -> dict[str, str]:
@@ -108,10 +111,15 @@ class Ground:
                 raise
             self.skip(f"{name} is left out: {error}")
             return None
-        self._open.callback(found.close)
+        self._peers.append(found)
         if needs:
             self.versions[needs.partition("==")[0]] = str(found.facts["version"])
         return found
+
+    def end_peers(self) -> None:
+        """End the programs of a scenario, so that the next one has the host to itself."""
+        while self._peers:
+            self._peers.pop().close()
 
     def skip(self, reason: str) -> None:
         """Keep and print why something was not measured."""

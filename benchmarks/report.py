@@ -53,7 +53,7 @@ def _cells(row: Row) -> list[str]:
     several = len(row.samples) > 1
     target = ""
     if row.limit is not None:
-        target = f"<= {row.limit:g}" + (" x" if row.limit_of == "ratio" else f" {row.unit}")
+        target = f"<= {row.limit:g} " + ("x" if row.limit_of == "ratio" else row.unit)
     return [
         row.name,
         f"{_number(row.median)} {row.unit}",

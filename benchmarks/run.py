@@ -48,6 +48,7 @@ def main() -> int:
         for name in asked.only or SCENARIOS:
             start = time.monotonic()
             section = SCENARIOS[name](ground)
+            ground.end_peers()
             section = dataclasses.replace(section, seconds=time.monotonic() - start)
             sections.append(section)
             print(report.plain(section), flush=True)

@@ -42,7 +42,7 @@ def on_slurm(ground: Ground) -> Section:
         turns["slurm-sdk 0.4, asked to poll every 50 ms"] = other.play
     for play in turns.values():
         play()  # the first call of each also fills caches
-    found = ground.alternate(ground.times(12, 5), turns, aligned=True)
+    found = ground.alternate(ground.times(12, 4), turns, aligned=True)
     totals = _milliseconds(found)
     limits = {BY_REFERENCE: TO_RAW, BY_VALUE: TO_RAW}
     rows = compared(totals, RAW, limits)
@@ -95,7 +95,7 @@ def on_embedded(ground: Ground) -> Section:
 
 def submission_rate(ground: Ground) -> Section:
     """Many single submissions in a row, beside as many sbatch commands."""
-    env, count = ground.slurm_env, 25
+    env, count = ground.slurm_env, ground.times(25, 10)
     ours = ground.peer("ours submits", "ours.py", "local", str(ground.folder("jobs")), env=env)
     raw = ground.peer("raw submits", "raw.py", str(ground.folder("raw")), env=env)
     assert ours is not None
@@ -119,9 +119,9 @@ def submission_rate(ground: Ground) -> Section:
     samples = _milliseconds(ground.alternate(ground.times(4, 2), turns))
     ground.empty_queue()
     return Section(
-        "Submission: 100 single calls, each a job that waits",
+        "Submission: single calls in a row, each a job that waits",
         compared(samples, baseline),
-        (f"Milliseconds per job, in blocks of {count} jobs that begin in an hour.",),
+        (f"Per job, in blocks of {count} jobs that begin in an hour.",),
     )
 
 
