@@ -20,7 +20,7 @@ class Row:
     unit: str = "ms"
     ratio: float | None = None
     limit: float | None = None
-    limit_of: Literal["median", "lowest", "ratio"] = "median"
+    limit_of: Literal["median", "ratio"] = "median"
     over: tuple[float, ...] = ()
 
     @property
@@ -87,13 +87,11 @@ def compared(
 def above(
     samples: dict[str, list[float]], baseline: str, limits: dict[str, float]
 ) -> tuple[Row, ...]:
-    """Rows of how much each lies above the baseline; `limits` are of the lowest difference."""
+    """Rows of how much each lies above the baseline; `limits` are of the medians' difference."""
     base = tuple(samples[baseline])
     rows = [Row(baseline, base)]
     for name, values in samples.items():
         if name != baseline and values:
-            limit = limits.get(name)
-            rows.append(
-                Row(f"{name}, above that", tuple(values), limit=limit, limit_of="lowest", over=base)
-            )
+            row = Row(f"{name}, above that", tuple(values), limit=limits.get(name), over=base)
+            rows.append(row)
     return tuple(rows)
