@@ -69,22 +69,30 @@ class BreakableSlurm:
         self.cluster.start_daemon("slurmctld")
         return found
 
-    def mend(self) -> None:
-        """Start what is down, resume nodes, and end all jobs."""
+    def start_all(self) -> None:
+        """Start every daemon that is down."""
         for daemon in ("munged", "mariadbd", "slurmdbd", "slurmctld"):
             self.cluster.start_daemon(daemon)
         for node in self.cluster.nodes:
             self.cluster.start_daemon("slurmd", node)
             Path(f"{self._prolog_flag}-{node}").unlink(missing_ok=True)
+
+    def mend(self) -> None:
+        """Start what is down, resume nodes, and end all jobs."""
+        self.start_all()
         # A node refuses an id that it has just been told to forget: the next job gets a new one.
         self.run("sbatch", "--hold", "--output=/dev/null", "--wrap", "true")
         self.run("scancel", "--user=root" if os.getuid() == 0 else f"--user={os.getuid()}")
+        self.resume_nodes()
+        eventually(lambda: not self.run("squeue", "-h"))
+        self.cluster.wait_ready(SOON)
+
+    def resume_nodes(self) -> None:
+        """Take nodes that are down or drained into service again."""
         for node in self.cluster.nodes:
             states = self.run("sinfo", "-h", "-N", "-n", node, "-o", "%T")
             if "down" in states or "drain" in states:
                 self.run("scontrol", "update", f"nodename={node}", "state=resume")
-        eventually(lambda: not self.run("squeue", "-h"))
-        self.cluster.wait_ready(SOON)
 
 
 def eventually(condition: Callable[[], Any], timeout: float = SOON) -> Any:
