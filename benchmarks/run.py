@@ -21,6 +21,7 @@ import slurm  # noqa: E402
 from benchmarks import report  # noqa: E402
 from benchmarks.figures import Section  # noqa: E402
 from benchmarks.ground import Ground  # noqa: E402
+from benchmarks.peer import PeerFailed  # noqa: E402
 from benchmarks.scenarios.deaths import deaths  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
 from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate  # noqa: E402
@@ -39,16 +40,24 @@ FULL_S, QUICK_S = 420, 90
 
 
 def main() -> int:
-    """Measure, print, and write the results; the exit code tells whether all targets held."""
+    """Measure, print, and write the results; 1 if a scenario failed or, if strict, a target."""
     asked = _arguments()
     began = time.monotonic()
     facts = _facts(asked.quick)
     sections: list[Section] = []
+    failed: list[str] = []
     with Ground(asked.quick, began + (QUICK_S if asked.quick else FULL_S)) as ground:
         for name in asked.only or SCENARIOS:
             start = time.monotonic()
-            section = SCENARIOS[name](ground)
-            ground.end_peers()
+            try:
+                section = SCENARIOS[name](ground)
+            except PeerFailed as error:
+                # What else was measured is worth keeping; the exit code tells that this is not all.
+                ground.skip(f"scenario {name} failed: {error}")
+                failed.append(name)
+                continue
+            finally:
+                ground.end_peers()
             section = dataclasses.replace(section, seconds=time.monotonic() - start)
             sections.append(section)
             print(report.plain(section), flush=True)
@@ -56,11 +65,13 @@ def main() -> int:
         for number, reason in enumerate(ground.skipped, 1):
             facts[f"left out {number}"] = reason
     facts["load at the end"] = _load()
-    _write(sections, facts, page=not asked.only and not asked.quick)
+    _write(sections, facts, page=not (asked.only or asked.quick or failed))
     missed = [row.name for section in sections for row in section.rows if row.holds is False]
     took = f"{time.monotonic() - began:.0f} s"
     print(f"{took}; " + (f"targets missed: {'; '.join(missed)}" if missed else "all targets held"))
-    return 1 if missed and asked.strict else 0
+    if failed:
+        print(f"not measured: {', '.join(failed)}")
+    return 1 if failed or (missed and asked.strict) else 0
 
 
 def _arguments() -> argparse.Namespace:
