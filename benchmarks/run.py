@@ -51,7 +51,7 @@ def main() -> int:
             start = time.monotonic()
             try:
                 section = SCENARIOS[name](ground)
-            except PeerFailed as error:
+            except (PeerFailed, subprocess.SubprocessError) as error:
                 # What else was measured is worth keeping; the exit code tells that this is not all.
                 ground.skip(f"scenario {name} failed: {error}")
                 failed.append(name)
