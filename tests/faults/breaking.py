@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -90,8 +91,8 @@ class BreakableSlurm:
     def resume_nodes(self) -> None:
         """Take nodes that are down or drained into service again."""
         for node in self.cluster.nodes:
-            states = self.run("sinfo", "-h", "-N", "-n", node, "-o", "%T")
-            if "down" in states or "drain" in states:
+            # Refused where the node has come back by itself: then it is in service already.
+            with contextlib.suppress(subprocess.CalledProcessError):
                 self.run("scontrol", "update", f"nodename={node}", "state=resume")
 
 
