@@ -125,12 +125,14 @@ class SubmitRefused(SubmitError):
     """The scheduler refused the job; its own words are the evidence."""
 
     code = "SLURM-E201"
+    agent_kind = "refused"
 
 
 class SchedulerUnreachable(SubmitError):
     """The scheduler did not answer."""
 
     code = "SLURM-E202"
+    agent_kind = "unreachable"
 
 
 class RunDirError(SubmitError):

@@ -9,6 +9,7 @@ from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
 from slurm.api.agent import AgentError
 from slurm.api.slurm_commands import JobStatus
+from slurm.model.ids import collapse_array_spec
 
 #: Slurm's commands retry by themselves for about a minute when the controller is away.
 SUBMIT_TIMEOUT = 120
@@ -77,11 +78,11 @@ class SlurmScheduler:
 
     def cancel(self, job_ids: Sequence[str]) -> None:
         """End jobs."""
-        self._request(commands.scancel_command(job_ids))
+        self._request(commands.scancel_command(collapse(job_ids)))
 
     def signal(self, job_ids: Sequence[str], signal: int) -> None:
         """Send a signal to the batch shells of jobs; our script passes it on."""
-        self._request(commands.scancel_command(job_ids, signal=str(signal), batch=True))
+        self._request(commands.scancel_command(collapse(job_ids), signal=str(signal), batch=True))
 
     def requeue(self, job_ids: Sequence[str]) -> None:
         """Put jobs back into the queue."""
@@ -154,3 +155,17 @@ class SlurmScheduler:
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "replace"),
         )
+
+
+def collapse(ids: Sequence[str]) -> List[str]:
+    """`["7_0", "7_1", "7_5", "9"]` as `["7_[0-1,5]", "9"]`: few words for many elements."""
+    plain = [job for job in ids if "_" not in job]
+    arrays = {}  # type: Dict[str, List[int]]
+    for job in ids:
+        if "_" in job:
+            array, _, index = job.partition("_")
+            arrays.setdefault(array, []).append(int(index))
+    for array, indexes in arrays.items():
+        spec = collapse_array_spec(indexes)
+        plain.append(f"{array}_{spec}" if len(indexes) == 1 else f"{array}_[{spec}]")
+    return plain
