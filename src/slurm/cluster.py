@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from slurm.api.slurm_commands import JobStatus
     from slurm.model.options import TaskOptions
+    from slurm.allocation import Allocation
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,6 +57,9 @@ class Cluster:
 
     def __init__(
         self,
+    #: Whether calls run as steps of an allocation that this cluster stands for.
+    steps = False
+
         backend_type: str = "local",
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
@@ -242,6 +246,16 @@ class Cluster:
         if 0 not in ids:
             raise errors.JobLost(
                 f"{name} was prepared, but no job of it was ever accepted by the scheduler",
+    def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
+        """Hold an allocation: `with cluster.allocate(nodes=2, time="1h"):`, and calls are its steps.
+
+        It ends when the `with` block is over and its steps are, or when no client was there and
+        nothing ran for `idle`.
+        """
+        from slurm.allocation import allocate
+
+        return allocate(self, idle, options)
+
                 hint="submit it again",
             )
         jobs = make_jobs(self, name, metadata, ids)

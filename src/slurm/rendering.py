@@ -43,6 +43,8 @@ class Submission:
     dependency: str | None = None
     array: Part | None = None
     throttle: int | None = None
+    #: Whether a pilot runs the script as a step of its allocation.
+    step: bool = False
 
     @property
     def part(self) -> int:
@@ -58,6 +60,8 @@ class Submission:
     def ranks(self) -> bool:
         """Whether the job has several processes, which srun has to start."""
         given = self.options
+        if given.get("launch") == "once":
+            return False
         return (
             int(str(given.get("ntasks") or 1)) > 1
             or int(str(given.get("ntasks_per_node") or 1)) > 1
@@ -200,7 +204,7 @@ def _logs(job: Submission) -> list[str]:
 
 _PRELUDE = r"""
 # Who this is: job, array index, attempt; and where this host writes its events.
-sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
+sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_STEP_ORDER:+.$SLURM_STEP_ORDER}
 sdk_index=$((${SLURM_ARRAY_TASK_ID:-0} + SLURM_SDK_OFFSET))
 sdk_who="job=$sdk_job index=$sdk_index rank=- attempt=${SLURM_RESTART_COUNT:-0}"
 sdk_boot=0
@@ -347,7 +351,11 @@ def _start(job: Submission) -> list[str]:
     runner = f"{job.sdk}/slurm/runner/__main__.py"
     words = [shell_quote(job.environment.python), shell_quote(runner), '"$SLURM_SDK_RUN"']
     lines = []
-    if job.ranks:
+    if job.step:
+        # The pilot says what part of its allocation this is. The ranks agree on where they meet.
+        lines += ["export SLURM_SDK_RANKS=1"] if job.ranks else []
+        words = ["srun", "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *words]
+    elif job.ranks:
         lines += _rendezvous()
         words = ["srun", "--kill-on-bad-exit=1", *_cpus_flag(job), *words]
     # The warning is ignored until the runner has its handler: it would kill Python. The child

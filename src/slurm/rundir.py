@@ -34,6 +34,9 @@ BEATS = "beats"
 OUTPUT = "output"
 CHECKPOINT = "checkpoint"
 TASKS = "tasks"
+INBOX = "inbox"
+STEPS = "steps.txt"
+SHARED_FOLDER = "shared"
 
 #: The folders that every run has from the start.
 FOLDERS = (LOGS, RESULTS, EVENTS, VALUES, SUBMIT, BEATS)

@@ -232,6 +232,7 @@ class Submitter(Generic[P, T]):
 
     def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls."""
+            step=cluster.steps,
         return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)), watch)
 
 

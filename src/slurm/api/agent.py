@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from slurm import rundir
 from slurm.api import slurm_commands as commands
 from slurm.model.ids import collapse_array_spec
+from slurm.runner import inbox
 
 #: One answer never carries more than this of a file.
 READ_LIMIT = 8 << 20
@@ -139,6 +140,24 @@ class Agent:
         return job
 
     def stop_parts(self, run: str) -> None:
+    def order_step(
+        self, allocation: str, job: str, run: str, files: Dict[str, bytes], order: Dict[str, Any]
+    ) -> str:
+        """Make a run directory and order it as a step of an allocation; returns the step's id."""
+        path = self._path(run)
+        self._make_run(path, files)
+        bare, _, cluster = job.partition(";")
+        folder = inbox.inbox_folder(self._path(allocation), bare)
+        step = "{}.{}".format(bare, inbox.put_order(folder, dict(order, run=run)))
+        step += ";" + cluster if cluster else ""
+        self._remember(path, 0, step)
+        return step
+
+    def tell_pilot(self, allocation: str, job: str, words: Sequence[str], text: str = "") -> None:
+        """Leave words for the pilot of an allocation."""
+        folder = inbox.inbox_folder(self._path(allocation), job.partition(";")[0])
+        inbox.tell(folder, list(words), text)
+
         """Submit no more parts of a long map."""
         path = os.path.join(self._path(run), rundir.STOPPED)
         rundir.write_atomically(path, b"", sync=False)

@@ -142,6 +142,8 @@ OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("setup", None, of.shell_lines, "Lines of shell before the function."),
     OptionSpec("teardown", None, of.shell_lines, "Lines of shell after the function."),
     OptionSpec("all_ranks", None, of.flag, "The result is the list of all ranks' values."),
+    OptionSpec("launch", None, of.choice("srun", "torchrun", "once"),
+               "Who starts the ranks; `once`: one process, whatever the job has."),
 )  # fmt: skip
 
 BY_NAME = {spec.name: spec for spec in OPTIONS}

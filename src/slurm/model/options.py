@@ -102,6 +102,7 @@ class TaskOptions(TypedDict, total=False):
     setup: str | Sequence[str] | None  # lines of shell
     teardown: str | Sequence[str] | None
     all_ranks: bool | None  # the result is the list of all ranks' values
+    launch: str | None  # "srun", "torchrun", or "once": one process, whatever the job has
     sbatch: Mapping[str, bool | int | str] | None  # any other flag: {"core-spec": 2}
 
 

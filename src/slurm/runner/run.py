@@ -53,6 +53,8 @@ def identity() -> rundir.Identity:
         int(env.get("SLURM_RESTART_COUNT") or 0),
     )
 
+    if env.get("SLURM_STEP_ORDER"):
+        job += "." + env["SLURM_STEP_ORDER"]
 
 def has_value(run: str, who: rundir.Identity) -> bool:
     """Whether an earlier attempt of this very process has recorded a value: the first is final."""
