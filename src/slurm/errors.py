@@ -128,6 +128,13 @@ class SubmitRefused(SubmitError):
     agent_kind = "refused"
 
 
+class SubmitLimit(SubmitRefused):
+    """More jobs would be queued than the user may have; later the scheduler may say yes."""
+
+    code = "SLURM-E204"
+    agent_kind = "limit"
+
+
 class SchedulerUnreachable(SubmitError):
     """The scheduler did not answer."""
 

@@ -154,6 +154,21 @@ def setting_number(settings: Dict[str, str], name: str) -> Optional[int]:
     return int(found.group(1)) * {"": 1, "sec": 1, "min": 60, "hour": 3600}[found.group(2)]
 
 
+def submit_limits_commands(user: str) -> List[List[str]]:
+    """Ask how many jobs a user may have queued; the answers are for `parse_submit_limit`."""
+    associations = ["where", "user=" + user, "format=MaxSubmitJobs,GrpSubmitJobs"]
+    return [
+        ["sacctmgr", "-n", "-P", "show", "assoc", *associations],
+        ["sacctmgr", "-n", "-P", "show", "qos", "format=MaxSubmitJobsPU,GrpSubmitJobs"],
+    ]
+
+
+def parse_submit_limit(text: str) -> Optional[int]:
+    """The lowest limit in the answers; None for none. Zero (nothing at all) is left to sbatch."""
+    found = [int(word) for word in re.split(r"[|\n]", text) if word.isdigit() and int(word)]
+    return min(found) if found else None
+
+
 def version_command() -> List[str]:
     """Ask for the version of the commands; the answer is for `parse_version`."""
     return ["sbatch", "--version"]

@@ -1,9 +1,10 @@
 """Runs Slurm's own commands where they are installed: the scheduler behind `local` and `ssh`."""
 
+import getpass
 import os
 import re
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
@@ -108,7 +109,20 @@ class SlurmScheduler:
 
     def limits(self) -> Dict[str, Any]:
         """The settings of the controller that limit jobs."""
-        return dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
+        found = dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
+        if re.search("limits|safe|qos|all", found.get("AccountingStorageEnforce", "")):
+            limit = self._submit_limit()
+            if limit is not None:
+                found["MaxSubmitJobs"] = str(limit)
+        return found
+
+    def _submit_limit(self) -> Optional[int]:
+        """How many jobs this user may have queued, as far as accounting says so."""
+        texts = []
+        for command in answers.submit_limits_commands(getpass.getuser()):
+            done = self._run(command, QUERY_TIMEOUT)
+            texts.append(done.stdout if done.code == 0 else "")
+        return answers.parse_submit_limit("\n".join(texts))
 
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
