@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import Job
+from slurm.errors import StackError
 from slurm.stack import RunningCluster
 
 #: A guard against hangs, far above what any of these needs.
@@ -67,15 +68,26 @@ class BreakableSlurm:
             shutil.copytree(copy, state)
         finally:
             shutil.rmtree(copy)
-        self.cluster.start_daemon("slurmctld")
+        self.start("slurmctld")
         return found
+
+    def start(self, daemon: str, node: str | None = None) -> None:
+        """Start a daemon again; the child of a killed one may hold its port for a moment."""
+        end = time.monotonic() + SOON
+        while True:
+            try:
+                return self.cluster.start_daemon(daemon, node)
+            except StackError as error:
+                if "in use" not in str(error) or time.monotonic() > end:
+                    raise
+                time.sleep(0.2)
 
     def start_all(self) -> None:
         """Start every daemon that is down."""
         for daemon in ("munged", "mariadbd", "slurmdbd", "slurmctld"):
-            self.cluster.start_daemon(daemon)
+            self.start(daemon)
         for node in self.cluster.nodes:
-            self.cluster.start_daemon("slurmd", node)
+            self.start("slurmd", node)
             Path(f"{self._prolog_flag}-{node}").unlink(missing_ok=True)
 
     def mend(self) -> None:

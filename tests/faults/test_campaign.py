@@ -106,7 +106,7 @@ def stream(slurm: BreakableSlurm, base: Path, attempts: Path, marks: Path) -> Co
                 node = chance.choice(slurm.cluster.nodes) if victim == "slurmd" else None
                 slurm.cluster.stop_daemon(victim, node, signal=how)
                 time.sleep(chance.uniform(0, 3))
-                slurm.cluster.start_daemon(victim, node)
+                slurm.start(victim, node)
             if client.poll() is not None:
                 client = subprocess.Popen([sys.executable, str(script), *words])
         raise AssertionError("the stream did not end")

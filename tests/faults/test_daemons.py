@@ -116,7 +116,7 @@ def test_a_controller_that_is_restarted_costs_no_job(
     slurm.cluster.stop_daemon("slurmctld", signal=how)
     # A value that lies on disk needs no controller.
     assert runs.result(SOON) == "slept"
-    slurm.cluster.start_daemon("slurmctld")
+    slurm.start("slurmctld")
     assert isinstance(error_of(dies), errors.JobFailed)
     waits.release()
     assert waits.result(SOON) == "slept"
@@ -194,7 +194,7 @@ def test_a_controller_that_is_down_at_submission_is_named_and_no_job_runs_twice(
         cluster.submit(task(work))(str(marks))
     assert time.monotonic() - began < SOON
     assert "Unable to contact slurm controller" in "\n".join(caught.value.evidence)
-    slurm.cluster.start_daemon("slurmctld")
+    slurm.start("slurmctld")
     slurm.cluster.wait_ready(SOON)
     job_id = cluster.submit(task(work))(str(marks)).result(SOON)
     assert marks.read_text() == f"{job_id}\n"
@@ -242,7 +242,7 @@ def test_a_forgotten_job_is_not_called_lost_while_slurmdbd_is_away(
     assert not job.done()
     # What happened meanwhile reaches accounting within a minute.
     monkeypatch.setattr(outcome, "RESULT_GRACE", SOON)
-    slurm.cluster.start_daemon("slurmdbd")
+    slurm.start("slurmdbd")
     assert isinstance(error_of(job, 2 * SOON), errors.JobFailed)
 
 
@@ -269,7 +269,7 @@ def test_munge_that_is_away_is_trouble_with_the_scheduler_not_the_end_of_jobs(
     slurm.cluster.stop_daemon("munged")
     eventually(lambda: cluster.watcher.trouble or job.done())
     assert job.result(SOON) == "slept"
-    slurm.cluster.start_daemon("munged")
+    slurm.start("munged")
 
 
 def test_no_process_of_a_client_is_left_behind(slurm: BreakableSlurm, cluster: Cluster) -> None:
