@@ -21,6 +21,9 @@ RESULT_GRACE = 60.0
 FAILURE_GRACE = 5.0
 #: The same where it says that the node is lost: only long enough to read the directory once more.
 NODE_GRACE = 1.0
+#: A job whose script has ended, and which the scheduler still calls running after this, has a
+#: scheduler that missed its end (seen after a restart of slurmd): the files decide.
+STALE = 30.0
 
 
 class Verdict(Enum):
@@ -63,6 +66,9 @@ class Evidence:
     over_for: float | None = None
     #: How many answers in a row said so.
     over_count: int = 0
+    #: When the newest exit event was read, by this client's own clock; and seconds since then.
+    exit_at: float | None = None
+    exit_for: float | None = None
     #: Seconds since the scheduler last answered, while it does not.
     unreachable_for: float | None = None
 
@@ -202,6 +208,24 @@ def _unrecorded(seen: Evidence) -> bool:
     return seen.attempt not in seen.noted
 
 
+def _stale(seen: Evidence) -> bool:
+    """The scheduler calls running what ended long ago."""
+    return (
+        (seen.exit_for or 0.0) >= STALE
+        and seen.state is not None
+        and seen.state.phase == "active"
+        and not _again(seen)
+    )
+
+
+def _stale_exit(seen: Evidence) -> bool:
+    return _stale(seen) and _left_by_itself(seen)
+
+
+def _stale_end(seen: Evidence) -> bool:
+    return _stale(seen) and _unrecorded(seen)
+
+
 def _left_by_itself(seen: Evidence) -> bool:
     """Exit code 0 and nothing recorded: the function ended the interpreter."""
     event = seen.last_exit()
@@ -241,6 +265,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     # A value whose process died on its way out (a crash at exit, a cancel, a lost node) counts;
     # with several ranks the others may be what failed, and the scheduler knows.
     ("value", "disagrees", "unasked", _always, Verdict.ASK),
+    ("value", "disagrees", "waiting", lambda seen: _stale(seen) and seen.ranks == 1, Verdict.VALUE),
     ("value", _ANY, "waiting", _always, Verdict.WAIT),
     ("value", _ANY, "failed", lambda seen: seen.ranks > 1, Verdict.FAILED),
     ("value", _ANY, "unasked", _always, Verdict.WAIT),
@@ -250,6 +275,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("error", "disagrees", _ANY, _exited, Verdict.EXITED),
     ("error", "disagrees", "unasked", _always, Verdict.ASK),
     ("error", _ANY, "unasked", _always, Verdict.WAIT),
+    ("error", "disagrees", "waiting", _stale, Verdict.RAISED),
     ("error", _ANY, "waiting", _always, Verdict.WAIT),
     ("error", _ANY, _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("error", _ANY, _ANY, _exited, Verdict.EXITED),
@@ -258,6 +284,8 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("none", "alone", "unasked", _plain_failure, Verdict.ENDED),
     ("none", "alone", "unasked", _always, Verdict.ASK),
     ("none", "alone", "waiting", _again, Verdict.WAIT),
+    ("none", "alone", "waiting", _stale_exit, Verdict.EXITED),
+    ("none", "alone", "waiting", _stale_end, Verdict.ENDED),
     ("none", "alone", "waiting", _always, Verdict.ASK),
     ("none", "alone", "completed", _unrecorded, Verdict.EXITED),
     ("none", "alone", "failed", _unrecorded, Verdict.FAILED),

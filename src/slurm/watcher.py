@@ -206,6 +206,8 @@ class Watcher:
                 found = run.jobs.get(event.number("index"))
                 if found is not None and found.bare.partition("_")[0] == event.job:
                     found.evidence.add(event)
+                    if event.kind == "exit":
+                        found.evidence.exit_at = time.monotonic()
                     touched.add(found.index)
                     self._active_at = time.monotonic()
         for data in answer["segments"]:
@@ -314,6 +316,7 @@ class Watcher:
         seen = job.evidence
         seen.over_for = None if job.over_since is None else now - job.over_since
         seen.unknown_for = None if job.unknown_since is None else now - job.unknown_since
+        seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
         run = self._runs.get(job.run)

@@ -47,8 +47,10 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lost_node_is_reported_within_a_poll_of_slurm_knowing(
-    slurm: BreakableSlurm, cluster: Cluster
+    slurm: BreakableSlurm, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert watcher.POLL <= 30
+    monkeypatch.setattr(watcher, "POLL", 5.0)
     job = cluster.submit(nap(), nodelist="n1")(300)
     pid = runner_pid(job)
     eventually(lambda: cluster.watcher.polls)
