@@ -59,10 +59,12 @@ if TYPE_CHECKING:
         UntrustedRun,
         UpstreamFailed,
         UsageError,
+        WorkerDied,
     )
     from slurm.job import Job, JobSnapshot, Timings
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
+    from slurm.packed import PackedArray
     from slurm.task import Task, task
 
 __version__ = "1.0.0"
@@ -74,6 +76,7 @@ _HOME = {
     "JobContext": "slurm.context",
     "JobSnapshot": "slurm.job",
     "JobState": "slurm.model.states",
+    "PackedArray": "slurm.packed",
     "Progress": "slurm.array",
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
@@ -87,7 +90,7 @@ _ERRORS = (
     "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
     "SubmitRefused", "TimeLimitReached", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied",
 )  # fmt: skip
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
@@ -95,11 +98,12 @@ __all__ = [
     "ArrayJob", "Cluster", "CommandRefused", "ConfigError", "FunctionExited", "Job", "JobCancelled",
     "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError",
-    "PackagingError", "Progress", "PythonMismatch", "RemoteError", "RemoteTraceback", "ResultError",
-    "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError", "RunDirNotVisible",
+    "PackagingError", "PackedArray", "Progress", "PythonMismatch", "RemoteError",
+    "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable",
+    "RunDirError", "RunDirNotVisible",
     "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task",
     "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "task",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "task",
 ]  # fmt: skip
 
 

@@ -62,6 +62,11 @@ class ArrayJob(Sequence[Job[T]]):
     def __iter__(self) -> Iterator[Job[T]]:
         return iter(self._jobs)
 
+    @property
+    def members(self) -> Sequence[Job[Any]]:
+        """The jobs as the scheduler knows them; in a packed map many items share one."""
+        return self._jobs
+
     def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, int], ...]]:
         """How this array stands in another call's arguments: as the list of its values."""
         return ("array", tuple((job.run, job.index) for job in self._jobs))

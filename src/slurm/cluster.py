@@ -20,7 +20,7 @@ from slurm.job import Job, read_metadata
 from slurm.model.options import normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
-from slurm.submission import Planner, Submitter, make_jobs
+from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
 
@@ -264,7 +264,7 @@ class Cluster:
         self.watcher.refresh_run(name)
         if not metadata.get("parts"):
             return jobs[0]
-        array: ArrayJob[Any] = ArrayJob(self, name, str(metadata.get("task", name)), jobs)
+        array = make_array(self, name, str(metadata.get("task", name)), jobs)
         element = next((job for job in jobs if job.bare == text), None)
         return element or array
 

@@ -53,7 +53,7 @@ class Dependency:
     def elements(self) -> Iterator[Job[Any]]:
         """Every single job."""
         for job in self.jobs:
-            yield from job if isinstance(job, ArrayJob) else (job,)
+            yield from job.members if isinstance(job, ArrayJob) else (job,)
 
 
 def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None) -> str | None:
@@ -82,7 +82,8 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
                 f"{job!r} is a job of another cluster, so nothing here can wait for it",
                 hint="pass its result: job.result()",
             )
-        if condition.kind == "aftercorr" and not (isinstance(job, ArrayJob) and len(job) == size):
+        fits = isinstance(job, ArrayJob) and len(job.members) == size
+        if condition.kind == "aftercorr" and not fits:
             raise errors.UsageError(
                 "aftercorr pairs the elements of two arrays of the same length; "
                 f"{job!r} does not fit an array of {size or 'no'} elements",

@@ -254,6 +254,12 @@ class FunctionExited(JobError):
     code = "SLURM-E312"
 
 
+class WorkerDied(JobError):
+    """An item of a packed map ended the process that worked on it, each time it was tried."""
+
+    code = "SLURM-E313"
+
+
 # ---- E4xx: the job is fine, its value does not come through -------------------------------------
 
 

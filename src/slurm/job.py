@@ -72,6 +72,9 @@ class Job(Future[T], Generic[T]):
     traceback as its cause, or a `JobError` that says what happened to the job.
     """
 
+    #: Where the outcomes of its items come together, for a job of a packed map.
+    packed: Any = None
+
     def __init__(
         self,
         cluster: Cluster,

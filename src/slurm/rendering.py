@@ -12,6 +12,7 @@ from signal import Signals
 from slurm import rundir
 from slurm.errors import OptionError
 from slurm.model.options import sbatch_flags
+from slurm.model.packs import Pack
 from slurm.model.parts import Part
 
 #: The signal that warns a job before its time limit; the script passes it to the runner.
@@ -43,6 +44,7 @@ class Submission:
     dependency: str | None = None
     array: Part | None = None
     throttle: int | None = None
+    pack: Pack | None = None
     #: Whether a pilot runs the script as a step of its allocation.
     step: bool = False
 
@@ -301,7 +303,8 @@ def _setup(job: Submission) -> list[str]:
         # Those of a job that this one was submitted from would mislead every rank.
         lines.append("unset RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT")
     lines.append("export PYTHONUNBUFFERED=1")
-    lines.append('export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"')
+    threads = "${SLURM_CPUS_PER_TASK:-1}" if job.pack is None else str(job.pack.threads)
+    lines.append(f'export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-{threads}}}"')
     lines += _modules(_texts(given.get("modules")))
     if given.get("conda"):
         lines += _conda(str(given["conda"]))
@@ -350,6 +353,8 @@ def _exports(env: object) -> list[str]:
 def _start(job: Submission) -> list[str]:
     runner = f"{job.sdk}/slurm/runner/__main__.py"
     words = [shell_quote(job.environment.python), shell_quote(runner), '"$SLURM_SDK_RUN"']
+    if job.pack is not None:
+        words += [str(job.pack.size), str(job.pack.items), str(job.pack.workers)]
     lines = []
     if job.step:
         # The pilot says what part of its allocation this is. The ranks agree on where they meet.

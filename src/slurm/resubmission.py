@@ -13,18 +13,23 @@ from slurm.array import ArrayJob
 from slurm.job import read_metadata
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
+from slurm.model.packs import plan_packs
 from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.packaging.sdk import sdk_hash
 from slurm.rendering import Environment, Submission
-from slurm.submission import Plan, send
+from slurm.submission import Plan, make_array, send
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
 
 def resubmit(
-    cluster: Cluster, run: str, indexes: Sequence[int], options: Mapping[str, Any]
+    cluster: Cluster,
+    run: str,
+    indexes: Sequence[int],
+    options: Mapping[str, Any],
+    pack: int | None = None,
 ) -> ArrayJob[Any]:
     """Submit these calls of a run anew, as an array of their own."""
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
@@ -34,6 +39,7 @@ def resubmit(
     shared = _whole(cluster, run, rundir.SHARED)
     chosen = [blobs[index] for index in indexes]
     name = str(metadata.get("task", run))
+    packing, count, throttle = plan_packs(pack, len(chosen), merged, _throttle(merged))
     place = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
     submission = Submission(
         run=f"{cluster.base}/{place}",
@@ -43,17 +49,18 @@ def resubmit(
         workdir=str(metadata.get("workdir") or cluster.base),
         environment=_environment(cluster, run),
         options=merged,
-        throttle=_throttle(merged),
+        throttle=throttle if isinstance(throttle, int) else None,
+        pack=packing,
     )
     data = _whole(cluster, run, rundir.FUNCTION)
     function = ShippedFunction(metadata["by"], metadata["target"], f"as in {run}", data)
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
-    cut = cluster.cut(len(chosen), submission.throttle is not None)
+    cut = cluster.cut(count, submission.throttle is not None)
     plan = Plan(name, submission, function, arguments, cut, ())
     jobs = send(cluster, plan, rundir.encode_arguments(chosen))
-    return ArrayJob(cluster, submission.relative, name, jobs)
+    return make_array(cluster, submission.relative, name, jobs)
 
 
 def _whole(cluster: Cluster, run: str, name: str) -> bytes:

@@ -206,7 +206,12 @@ def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
 
 
 def append_record(
-    run: str, who: Identity, kind: str, header: Dict[str, Any], payload: bytes
+    run: str,
+    who: Identity,
+    kind: str,
+    header: Dict[str, Any],
+    payload: bytes,
+    sync: bool = True,
 ) -> None:
     """Append one record to this host's segment of the run and bring it to the disk.
 
@@ -220,7 +225,12 @@ def append_record(
         header = dict(header, file=name, size=len(payload), crc=zlib.crc32(payload))
         payload = b""
     data = encode_record(who, kind, header, payload)
-    append(os.path.join(run, RESULTS, host_token() + ".seg"), data, sync=True)
+    append(os.path.join(run, RESULTS, host_token() + ".seg"), data, sync=sync)
+
+
+def sync_records(run: str) -> None:
+    """Bring to the disk what this host appended without waiting for it."""
+    append(os.path.join(run, RESULTS, host_token() + ".seg"), b"", sync=True)
 
 
 def load_payload(run: str, record: Record) -> bytes:
@@ -298,6 +308,7 @@ def _event(line: str) -> Optional[Event]:
 
 _ARGS_MAGIC = b"slurm-args-1\n"
 _U64 = struct.Struct(">Q")
+_TWO_U64 = struct.Struct(">QQ")
 
 
 def encode_arguments(blobs: List[bytes]) -> bytes:
@@ -329,6 +340,31 @@ def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> bytes:
     if len(data) != end - start:
         raise ValueError(f"{path} is cut short: entry {index} is not whole")
     return data
+
+
+class ArgumentFile:
+    """All calls' pickled arguments, mapped into memory: many are read without many opens."""
+
+    def __init__(self, run: str) -> None:
+        import mmap
+
+        path = os.path.join(run, ARGUMENTS)
+        with open_trusted(path) as f:
+            if f.read(len(_ARGS_MAGIC)) != _ARGS_MAGIC:
+                raise ValueError(f"{path} is not an argument file of this package")
+            self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        try:
+            (count,) = _U64.unpack_from(self._data, len(_ARGS_MAGIC))
+            end = _U64.unpack_from(self._data, len(_ARGS_MAGIC) + _U64.size * (count + 1))[0]
+        except struct.error as error:
+            raise ValueError(f"{path} is cut short: its table is not whole") from error
+        if end > len(self._data):
+            raise ValueError(f"{path} is cut short: {len(self._data)} of {end} bytes are there")
+
+    def __getitem__(self, index: int) -> bytes:
+        at = len(_ARGS_MAGIC) + _U64.size * (1 + index)
+        start, end = _TWO_U64.unpack_from(self._data, at)
+        return self._data[start:end]
 
 
 def split_arguments(data: bytes) -> List[bytes]:

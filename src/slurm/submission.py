@@ -20,11 +20,13 @@ from slurm.dependencies import render as render_dependency
 from slurm.job import Job
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
+from slurm.model.packs import check_one_process, plan_packs
 from slurm.model.parts import Cut, Part
 from slurm.packaging import check_packaging, prepare
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.sdk import sdk_files, sdk_hash
+from slurm.packed_run import PackedRun, PackJob, make_packs
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
 from slurm.task import Task
 
@@ -100,13 +102,16 @@ class Plan:
     def _shape(self) -> str:
         if self.cut is None:
             return "one job, one call of sbatch"
-        parts = self.cut.parts
+        parts, pack = self.cut.parts, self.submission.pack
         items = sum(part.size for part in parts)
+        packed = f"{pack}: " if pack is not None else ""
         if len(parts) == 1:
-            return f"one array of {items}, one call of sbatch"
+            return f"{packed}one array of {items}, one call of sbatch"
         now = min(self.cut.at_once, len(parts))
+        what = "items" if pack is None else "jobs"
         return (
-            f"{items} items in {len(parts)} arrays of at most {parts[0].size} ({self.cut.why}), "
+            f"{packed}{items} {what} in {len(parts)} arrays of at most {parts[0].size} "
+            f"({self.cut.why}), "
             f"{now} at once, {len(parts)} calls of sbatch"
         )
 
@@ -164,14 +169,17 @@ class Submitter(Generic[P, T]):
         max_concurrent: int | None = None,
         common: Mapping[str, Any] | None = None,
         unpack: bool = True,
+        pack: int | str | None = None,
     ) -> ArrayJob[T]:
-        """Submit one call per item, as an array."""
+        """Submit one call per item, as an array; with `pack` many items share one job."""
         if self.cluster.backend_type == "debug":
             from slurm.debug import debug_map
 
             return debug_map(self, [call_of(item, unpack) for item in items], common or {})
-        plan = self.plan_map(items, max_concurrent=max_concurrent, common=common, unpack=unpack)
-        return ArrayJob(self.cluster, plan.submission.relative, plan.name, self.send(plan))
+        plan = self.plan_map(
+            items, max_concurrent=max_concurrent, common=common, unpack=unpack, pack=pack
+        )
+        return make_array(self.cluster, plan.submission.relative, plan.name, self.send(plan))
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Everything about a call that can be decided before it is submitted."""
@@ -184,12 +192,13 @@ class Submitter(Generic[P, T]):
         max_concurrent: int | None = None,
         common: Mapping[str, Any] | None = None,
         unpack: bool = True,
+        pack: int | str | None = None,
     ) -> Plan:
         """The same for a map."""
         throttle = max_concurrent or self.options.get("array_throttle")
         limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
         calls = (call_of(item, unpack) for item in items)
-        return self._plan(calls, limit["array_throttle"], common or {}, array=True)
+        return self._plan(calls, limit["array_throttle"], common or {}, array=True, pack=pack)
 
     def _plan(
         self,
@@ -198,6 +207,7 @@ class Submitter(Generic[P, T]):
         common: Mapping[str, Any],
         array: bool,
         loose: bool = False,
+        pack: int | str | None = None,
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
         environment = prepare(self.packaging, function, self.options)
@@ -209,6 +219,7 @@ class Submitter(Generic[P, T]):
             raise errors.UsageError(
                 f"{self.task.name}.map was given no items", hint="map over at least one"
             )
+        packing, count, throttle = plan_packs(pack, count, self.options, throttle)
         conditions = self.after
         if arguments.upstream:
             kind = "afterany" if loose else "afterok"
@@ -226,7 +237,9 @@ class Submitter(Generic[P, T]):
             options=_absolute_logs(self.options),
             dependency=render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
+            pack=packing,
         )
+        check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
         return Plan(name, submission, shipped, arguments, cut, conditions)
 
@@ -295,8 +308,9 @@ def make_jobs(
     places: list[tuple[Part | None, int]] = [
         (part, i) for part in parts for i in range(part.offset, part.offset + part.size)
     ]
-    return [
-        Job(
+    kind: type[Job[Any]] = PackJob if metadata.get("pack") else Job
+    jobs = [
+        kind(
             cluster,
             run=run,
             job_id=ids.get(part.number if part is not None else 0),
@@ -310,6 +324,15 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
+    if metadata.get("pack"):
+        make_packs(cluster, run, metadata, jobs)
+    return jobs
+
+
+def make_array(cluster: Cluster, run: str, name: str, jobs: Sequence[Job[Any]]) -> ArrayJob[Any]:
+    """The handle of a map: of a packed one that of its items, not of the jobs that they share."""
+    packed: PackedRun | None = jobs[0].packed
+    return packed.array() if packed is not None else ArrayJob(cluster, run, name, jobs)
 
 
 def _workdir(options: dict[str, object]) -> str:
@@ -363,6 +386,7 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "workdir": plan.submission.workdir,
         "ranks": 2 if plan.submission.ranks else 1,
         "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
+        "pack": list(plan.submission.pack) if plan.submission.pack else None,
         "dependency": plan.submission.dependency,
         "submitted": submitted,
         "python": sys.version.split()[0],

@@ -99,18 +99,20 @@ class Task(Generic[P, T]):
         max_concurrent: int | None = None,
         common: Mapping[str, Any] | None = None,
         unpack: bool = True,
+        pack: int | str | None = None,
     ) -> ArrayJob[T]:
         """Submit one call per item as one array; dict: keywords, tuple: positions, else one value.
 
         `common` are keyword arguments of all calls; `unpack=False` passes dicts and tuples as they
-        are; at most `max_concurrent` run at the same time.
+        are; at most `max_concurrent` run at the same time. With `pack` (a number, or "auto") so
+        many items share one job, whose warm workers run them: for very many small calls.
         """
         from slurm.cluster import active_cluster
 
         return (
             active_cluster(self.name)
             .submit(self)
-            .map(items, max_concurrent=max_concurrent, common=common, unpack=unpack)
+            .map(items, max_concurrent=max_concurrent, common=common, unpack=unpack, pack=pack)
         )
 
     def starmap(
@@ -119,10 +121,11 @@ class Task(Generic[P, T]):
         *,
         max_concurrent: int | None = None,
         common: Mapping[str, Any] | None = None,
+        pack: int | str | None = None,
     ) -> ArrayJob[T]:
         """Like `map`, where each item is a sequence of positional arguments."""
         tuples = (tuple(item) for item in items)
-        return self.map(tuples, max_concurrent=max_concurrent, common=common)
+        return self.map(tuples, max_concurrent=max_concurrent, common=common, pack=pack)
 
     def after(
         self,

@@ -17,6 +17,7 @@ from slurm.outcome import Verdict, judge
 
 if TYPE_CHECKING:
     from slurm.job import Job
+    from slurm.packed_run import PackedRun
 
 #: How often the events folder is read: quickly after a submission, then less and less.
 FASTEST, SLOWEST, UNATTENDED = 0.02, 1.0, 5.0
@@ -45,6 +46,7 @@ class _Run:
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
         self.jobs: dict[int, Job[Any]] = {}
+        self.packed: PackedRun | None = None  # takes in the outcomes of a packed map's items
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
         self.unclear: set[int] = set()  # over for the scheduler, while the record is awaited
         self.beats: dict[str, str] = {}
@@ -93,6 +95,7 @@ class Watcher:
         with self._lock:
             run = self._runs.setdefault(job.run, _Run())
             run.jobs[job.index] = job
+            run.packed = job.packed
             if job.key is None:
                 run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
@@ -172,7 +175,11 @@ class Watcher:
         now = time.monotonic()
         with self._lock:
             due = {run for run in named if run in self._runs}
-            due |= {name for name, run in self._runs.items() if not run.seen or run.unclear}
+            due |= {
+                name
+                for name, run in self._runs.items()
+                if not run.seen or run.unclear or run.packed  # its items end before its jobs do
+            }
             if now >= self._sweep_at:
                 self._sweep_at = now + SWEEP
                 due |= set(self._runs)
@@ -211,7 +218,7 @@ class Watcher:
                     touched.add(found.index)
                     self._active_at = time.monotonic()
         for data in answer["segments"]:
-            for record in rundir.decode_records(data)[0]:
+            for record in _own_records(run, data):
                 found = run.jobs.get(record.index)
                 if found is not None and found.bare.partition("_")[0] == record.job:
                     found.evidence.records.append(record)
@@ -355,6 +362,14 @@ class Watcher:
                 del self._runs[job.run]
         if not self._runs:
             self._poll_at = float("inf")
+
+
+def _own_records(run: _Run, data: bytes) -> Iterator[rundir.Record]:
+    """The records about the jobs themselves; those about items of a packed map go to its own."""
+    for record in rundir.decode_records(data)[0]:
+        own = record if run.packed is None else run.packed.take(record)
+        if own is not None:
+            yield own
 
 
 # ---- one per target -----------------------------------------------------------------------------

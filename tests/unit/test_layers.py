@@ -17,6 +17,7 @@ LAYERS: list[set[str]] = [
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission", "batch",
+        "packed", "packed_run",
     },
     {"failure", "outcome"},
     {"packaging", "rendering", "api", "context", "runner"},

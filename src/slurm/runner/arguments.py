@@ -3,7 +3,7 @@
 import io
 import os
 import pickle
-from typing import Any, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple
 
 from slurm import rundir
 
@@ -27,7 +27,9 @@ class _Values:
     def find(self, run: str, index: int) -> rundir.Record:
         path = os.path.join(self._base, run)
         if run not in self._runs:
-            values = [r for r in rundir.all_records(path) if r.kind == rundir.VALUE and r.rank == 0]
+            from slurm.runner.batches import item_records
+
+            values = [r for r in item_records(path) if r.kind == rundir.VALUE and r.rank == 0]
             # The first value of a call is final.
             self._runs[run] = {record.index: record for record in reversed(values)}
         found = self._runs[run].get(index)
@@ -72,6 +74,17 @@ def load_arguments(blob: bytes, run: str, base: str) -> Tuple[List[Any], Dict[st
     """Positional and keyword arguments of one call."""
     loaded = _Unpickler(blob, run, _Values(base)).load()
     return loaded[0], loaded[1]
+
+
+def argument_loader(run: str, base: str) -> Callable[[bytes], Tuple[List[Any], Dict[str, Any]]]:
+    """What loads the arguments of many calls; each upstream run is read once for all of them."""
+    values = _Values(base)
+
+    def load(blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
+        loaded = _Unpickler(blob, run, values).load()
+        return loaded[0], loaded[1]
+
+    return load
 
 
 def load_common(run: str, base: str) -> Dict[str, Any]:

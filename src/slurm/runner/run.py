@@ -12,6 +12,8 @@ from slurm.runner import ranks, signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
 
+_HERE = os.path.dirname(__file__) + os.sep
+
 
 class Refused(Exception):
     """The runner cannot run this payload; the text says why and what to do."""
@@ -24,11 +26,15 @@ class Refused(Exception):
 
 def main(argv: List[str]) -> int:
     """Run the call of this process; the exit code is the outcome's."""
-    if len(argv) != 2:
-        sys.stderr.write("usage: python -m slurm.runner RUN\n")
+    if len(argv) not in (2, 5):
+        sys.stderr.write("usage: python -m slurm.runner RUN [PACK ITEMS WORKERS]\n")
         return 2
     run = os.path.abspath(argv[1])
     who = identity()
+    if len(argv) == 5:
+        from slurm.runner.packed import run_pack
+
+        return run_pack(run, who, *map(int, argv[2:]))
     if who.attempt and has_value(run, who):
         sys.stderr.write("slurm-sdk: an earlier attempt has the value; nothing to run\n")
         return 0
@@ -73,22 +79,33 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
     """Call the function: the kind of record, its header and payload, and the exit code."""
     try:
         function, args, kwargs = load(run, who)
-        value = function(*args, **kwargs)
-        if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-            import asyncio
-
-            value = asyncio.run(value)
-    except Refused as refused:
-        return rundir.ERROR, _refusal(refused), b"", 1
-    except SystemExit as stop:
-        return (
-            rundir.EXIT,
-            {"code": exit_code(stop), "text": _text(stop.code)},
-            b"",
-            exit_code(stop),
-        )
+        value = settle(function(*args, **kwargs))
     except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
-        return failure(error)
+        return trouble(error)
+    return kept(value)
+
+
+def settle(value: Any) -> Any:
+    """What the function returned; a coroutine is run to its end."""
+    if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
+        import asyncio
+
+        return asyncio.run(value)
+    return value
+
+
+def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+    """The outcome of a call that raised."""
+    if isinstance(error, Refused):
+        return rundir.ERROR, _refusal(error), b"", 1
+    if isinstance(error, SystemExit):
+        code = exit_code(error)
+        return rundir.EXIT, {"code": code, "text": _text(error.code)}, b"", code
+    return failure(error)
+
+
+def kept(value: Any) -> Tuple[str, Dict[str, Any], bytes, int]:
+    """The outcome of a call that returned a value."""
     try:
         return rundir.VALUE, {}, dumps(value), 0
     except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
@@ -173,7 +190,7 @@ def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
 
     frame = error.__traceback__
     # The runner's own frames say nothing to the user.
-    while frame is not None and frame.tb_frame.f_code.co_filename == __file__:
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_HERE):
         frame = frame.tb_next
     text = "".join(traceback.format_exception(type(error), error, frame))
     say(text)

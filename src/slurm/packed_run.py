@@ -1,0 +1,281 @@
+"""The outcomes of a packed run on the client: kept as they were written, one place for all."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+from array import array
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slurm import errors, rundir
+from slurm.job import Job
+from slurm.model.packs import Pack
+from slurm.model.states import JobState
+from slurm.outcome import Verdict
+from slurm.rundir import Record
+from slurm.runner import batches
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+    from slurm.packed import PackedArray
+
+T = TypeVar("T")
+
+#: The state of an item.
+OPEN, VALUE, FAILED = 0, 1, 2
+_NOWHERE = -1
+
+
+class PackJob(Job[Any]):
+    """One job of a packed map: an element of its array, which works on many items."""
+
+    packed: PackedRun
+
+    def settle(self, verdict: Verdict) -> None:
+        """End the future, and with it every item that has no outcome of its own."""
+        super().settle(verdict)
+        self.packed.end(self, verdict)
+
+
+class ItemJob(Job[T]):
+    """One item of a packed map as a job; made when it is asked for.
+
+    Id, node, times and logs are those of the job that works on it, together with others.
+    """
+
+    def __init__(self, packed: PackedRun, index: int) -> None:
+        self._pack = pack = packed.pack_of(index)
+        super().__init__(
+            packed.cluster,
+            run=packed.run,
+            job_id=None,
+            name=pack.name,
+            options=pack.options,
+            submitted=pack.submitted,
+            index=index,
+            part=pack.part,
+            dependency=pack.dependent,
+        )
+        self.key = pack.key
+
+    @property
+    def id(self) -> str:
+        """The id of the job that works on this item."""
+        return self._pack.id
+
+    @property
+    def bare(self) -> str:
+        """The same without the name of a cluster."""
+        return self._pack.bare
+
+    def watch(self) -> None:
+        """See to it that the job that works on this item is watched."""
+        self._pack.watch()
+        self.key = self._pack.key
+
+    def _look(self) -> None:
+        if not self.settled:
+            self._pack._look()
+
+    def cancel(self, *, children: bool = True) -> bool:
+        """Cancel the job that works on this item, if no other item of it is open."""
+        if self.settled:
+            return self.cancelled()
+        from slurm.packed import PackedArray
+
+        packed = self._pack.packed
+        return bool(PackedArray(packed, [(packed, self.index)]).cancel())
+
+    @property
+    def state(self) -> JobState:
+        """The item's own outcome, else the state of the job that works on it."""
+        return super().state if self._verdict is not None else self._pack.state
+
+    @property
+    def reason(self) -> str:
+        """Why the job that works on it waits or ended."""
+        return self._pack.reason
+
+    @property
+    def node(self) -> str | None:
+        """The node of the job that works on it."""
+        return self._pack.node
+
+    def requeue(self) -> None:
+        """Put the job that works on it back into the queue; items with an outcome keep it."""
+        self._pack.requeue()
+
+
+class PackedRun:
+    """All outcomes of one packed run, kept as they were written and unpickled when asked for."""
+
+    def __init__(self, cluster: Cluster, run: str, name: str, pack: Pack) -> None:
+        self.cluster = cluster
+        self.run = run
+        self.name = name
+        self.pack = pack
+        self.packs: list[PackJob] = []
+        #: What each pack that is over said of itself: items, seconds, workers.
+        self.reports: dict[int, dict[str, Any]] = {}
+        self.changed = threading.Condition()
+        self.states = bytearray(pack.items)
+        self.order = array("Q")  # the items in the order in which they ended
+        self.good = 0
+        self._batches: list[batches.Batch] = []
+        self._where = array("q", [_NOWHERE]) * pack.items
+        self._alone: dict[int, Record] = {}
+        self._fates: dict[int, tuple[Verdict, Record | None]] = {}
+        self._items: dict[int, ItemJob[Any]] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    # ---- what comes in --------------------------------------------------------------------------
+
+    def take(self, record: Record) -> Record | None:
+        """Take in a record of this run; gives back what is about a pack itself."""
+        if record.kind == batches.PACK:
+            self.reports[record.index] = record.header
+            return record._replace(kind=str(record.header.get("outcome")))
+        if not 0 <= record.index < self.pack.items:
+            return None
+        if self.pack_of(record.index).bare.partition("_")[0] != record.job:
+            return None
+        if record.kind == batches.BATCH:
+            with contextlib.suppress(errors.SlurmError, ValueError, KeyError):
+                self._add(self._whole(record))
+            return None
+        # A value that is too large for a batch.
+        self._alone.setdefault(record.index, record)
+        self._note([(record.index, VALUE if record.kind == rundir.VALUE else FAILED)])
+        return None
+
+    def _whole(self, record: Record) -> Record:
+        name = record.header.get("file")
+        if name is None:
+            return record
+        data = self.cluster.backend.read_value(self.run, str(name))
+        return record._replace(payload=rundir.checked_payload(record, data))
+
+    def _add(self, record: Record) -> None:
+        batch = batches.decode_batch(record)
+        number = len(self._batches)
+        self._batches.append(batch)
+        news = []
+        for index, word in enumerate(batch.words, batch.first):
+            # The first outcome is final; what lies elsewhere has a record of its own.
+            if not word & batches.ELSEWHERE and self.states[index] == OPEN:
+                self._where[index] = number
+                news.append((index, FAILED if word & batches.TROUBLE else VALUE))
+        self._note(news)
+
+    def end(self, job: PackJob, verdict: Verdict) -> None:
+        """A pack is over: its items without an outcome share its fate."""
+        report = self.reports.get(job.index, {})
+        fate: tuple[Verdict, Record | None] = (verdict, None)
+        if verdict is Verdict.RAISED and report.get("rest"):
+            fate = (verdict, job.evidence.trouble())
+        elif verdict in (Verdict.VALUE, Verdict.RAISED):
+            fate = (Verdict.RESULT_LOST, None)
+        self._fates[job.index] = fate
+        items = self.pack.items_of(job.index)
+        self._note([(index, FAILED) for index in items if self.states[index] == OPEN])
+
+    def _note(self, news: Iterable[tuple[int, int]]) -> None:
+        made = []
+        with self.changed:
+            for index, state in news:
+                if self.states[index] == OPEN:
+                    self.states[index] = state
+                    self.good += state == VALUE
+                    self.order.append(index)
+                    if index in self._items:
+                        made.append(self._items[index])
+            self.changed.notify_all()
+            listeners = list(self._listeners)
+        for item in made:
+            self._settle(item)
+        for listener in listeners:
+            listener()
+
+    # ---- what goes out --------------------------------------------------------------------------
+
+    def pack_of(self, index: int) -> PackJob:
+        """The job that works on an item."""
+        return self.packs[index // self.pack.size]
+
+    def item(self, index: int) -> ItemJob[Any]:
+        """The job of an item; the same object each time."""
+        with self.changed:
+            item = self._items.get(index)
+            if item is not None:
+                return item
+            item = self._items[index] = ItemJob(self, index)
+            over = self.states[index] != OPEN
+        if over:
+            self._settle(item)
+        return item
+
+    def _settle(self, item: ItemJob[Any]) -> None:
+        """End an item's future with what is known of it."""
+        pack, index = self.pack_of(item.index), item.index
+        record = self.outcome(index)
+        if record is not None:
+            item.evidence.records.append(record)
+            item.evidence.begins.update(pack.evidence.begins)
+            verdicts = {rundir.VALUE: Verdict.VALUE, rundir.EXIT: Verdict.EXITED}
+            item.settle(verdicts.get(record.kind, Verdict.RAISED))
+            return
+        verdict, record = self._fates[pack.index]
+        item.evidence = replace(pack.evidence, records=[] if record is None else [record])
+        item.untrusted = pack.untrusted
+        item.settle(verdict)
+
+    def outcome(self, index: int) -> Record | None:
+        """What was written about an item; None where its pack ended without a word about it."""
+        where = self._where[index]
+        if where != _NOWHERE:
+            batch = self._batches[where]
+            return batch.outcome(index - batch.first)
+        return self._alone.get(index)
+
+    def value(self, index: int) -> Any:
+        """The value of an item that has one; quick for those in batches."""
+        where = self._where[index]
+        if where == _NOWHERE:
+            return self.item(index).result()
+        batch = self._batches[where]
+        start, end = batch.place(index - batch.first)
+        try:
+            return pickle.loads(batch.data[start:end])
+        except Exception:  # noqa: BLE001 - the slow way says what is wrong, with name and job
+            return self.item(index).result()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this after each change, in the watcher's thread; it must be quick."""
+        with self.changed:
+            self._listeners.append(listener)
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Call it no more."""
+        with self.changed:
+            self._listeners.remove(listener)
+
+    def array(self) -> PackedArray[Any]:
+        """All items behind one handle."""
+        from slurm.packed import PackedArray
+
+        return PackedArray(self, list(zip(repeat(self), range(self.pack.items), strict=False)))
+
+
+def make_packs(
+    cluster: Cluster, run: str, metadata: dict[str, Any], jobs: Sequence[Job[Any]]
+) -> None:
+    """Give the jobs of a packed run the place where their outcomes come together."""
+    pack = Pack(*metadata["pack"])
+    packed = PackedRun(cluster, run, str(metadata.get("task", run)), pack)
+    packed.packs = [job for job in jobs if isinstance(job, PackJob)]
+    for job in jobs:
+        job.packed = packed

@@ -1,0 +1,373 @@
+"""Runs one element of a packed map: hands ranges of its items to warm workers, records outcomes."""
+
+import os
+import select
+import signal
+import sys
+import time
+from collections import deque
+from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+
+from slurm import rundir
+from slurm.runner import batches
+from slurm.runner import run as runner
+from slurm.runner.beat import INTERVAL, Beat
+from slurm.runner.memory import OomCounter
+from slurm.runner.workers import MOST, Calls, Worker
+
+#: An item that was under way when its worker died is tried again so often, each time alone.
+RETRIES = 2
+#: So many workers may die in a row before they begin an item.
+STILLBORN = 3
+#: A range should take so many seconds: long enough to cost nothing, short enough to be shared.
+RANGE_S = 0.05
+#: What was written reaches the disk so many seconds later at most.
+SYNC_S = 0.2
+#: Whether all workers live is looked at so often.
+CENSUS_S = 0.5
+#: A worker that died of TERM may have heard before its parent that the job has to end.
+TERM_S = 1.0
+
+
+def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int) -> int:
+    """Run the items of this element; the exit code is 1 if one of them failed for good."""
+    line = rundir.format_event("start", who, pid=os.getpid(), time=int(time.time()))
+    runner.note(run, line)
+    first, stop = who.index * size, min(items, (who.index + 1) * size)
+    try:
+        over = earlier_outcomes(run, first, stop) if who.attempt else {}
+        calls = load_calls(run, who)
+    except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
+        _, header, payload, _ = runner.trouble(error)
+        header.update(outcome=rundir.ERROR, rest=True)
+        return runner.record(run, who, batches.PACK, header, payload, 1)
+    pack = Pack(calls, Queue(first, stop, set(over)), workers)
+    pack.failed = sum(over.values())
+    try:
+        pack.work()
+        pack.sync()
+    except OSError as error:
+        runner.say(f"slurm-sdk: the results could not be written: {error}\n")
+        return rundir.EXIT_NOT_WRITTEN
+    finally:
+        pack.end()
+    if pack.code is not None:
+        return pack.code
+    header, code = pack.summary(stop - first)
+    return runner.record(run, who, batches.PACK, header, b"", code)
+
+
+def earlier_outcomes(run: str, first: int, stop: int) -> Dict[int, bool]:
+    """The items that an earlier attempt has settled, and whether each failed: none runs again."""
+    found: Dict[int, bool] = {}
+    for record in batches.item_records(run):
+        if first <= record.index < stop:
+            found.setdefault(record.index, record.kind != rundir.VALUE)
+    return found
+
+
+def load_calls(run: str, who: rundir.Identity) -> Calls:
+    """The function and what all its calls have in common, loaded before the workers are forked."""
+    try:
+        rundir.check_private(run, os.stat(run))
+        header, pickled = rundir.read_function(run)
+        rundir.ArgumentFile(run)
+    except (rundir.Untrusted, OSError, ValueError) as error:
+        raise runner.Refused("UntrustedRun", str(error), "submit the run again") from error
+    runner.extend_path(header.get("path", ()))
+    function = runner.get_function(header, pickled)
+    from slurm.runner.arguments import load_common
+
+    common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    return Calls(run, who, function, common, header.get("context"))
+
+
+class Queue:
+    """The items that are left: ranges in order, and those that have to run alone."""
+
+    def __init__(self, first: int, stop: int, over: Set[int]) -> None:
+        self._ranges: Deque[Tuple[int, int]] = deque()
+        self._alone: Deque[int] = deque()
+        self.left = 0
+        begin = first
+        for index in [*sorted(over), stop]:
+            self.give_back(begin, index)
+            begin = index + 1
+
+    def give_back(self, first: int, stop: int) -> None:
+        """Put a range back; it is the next to be taken."""
+        if first < stop:
+            self._ranges.appendleft((first, stop))
+            self.left += stop - first
+
+    def suspect(self, index: int) -> None:
+        """Put an item back that has to run alone, after all others."""
+        self._alone.append(index)
+        self.left += 1
+
+    def take(self, most: int) -> Optional[Tuple[int, int]]:
+        """The next range, of at most so many items."""
+        if self._ranges:
+            first, stop = self._ranges.popleft()
+            cut = min(stop, first + max(1, most))
+            self.left -= stop - first
+            self.give_back(cut, stop)
+        elif self._alone:
+            first = self._alone.popleft()
+            cut = first + 1
+            self.left -= 1
+        else:
+            return None
+        return first, cut
+
+
+class Pack:
+    """The parent of the workers: it runs no code of the user, so it outlives every item."""
+
+    def __init__(self, calls: Calls, queue: Queue, workers: int) -> None:
+        self.calls = calls
+        self.queue = queue
+        self.failed = 0
+        self.code: Optional[int] = None
+        self._wanted = max(1, min(workers, queue.left))
+        self._workers: List[Worker] = []
+        self._deaths: Dict[int, List[str]] = {}
+        self._stillborn = 0
+        self._lost = ""
+        self._signals: List[int] = []
+        self._passed_on = 0
+        self._dirty = False
+        self._synced = self._beaten = self._counted = self._began = time.monotonic()
+        self._oom = OomCounter()
+        self._kills = 0
+        self._beat = Beat(calls.run)
+        self._install()
+
+    # ---- the loop -------------------------------------------------------------------------------
+
+    def work(self) -> None:
+        """Hand out ranges until no item is left, or the job has to end."""
+        while True:
+            self._hand_out()
+            busy = [worker for worker in self._workers if worker.range is not None]
+            if not busy:
+                return
+            ready, _, _ = select.select([worker.answers for worker in busy], [], [], 0.1)
+            self._pass_signals_on()
+            for worker in busy:
+                if worker.answers not in ready:
+                    continue
+                if os.read(worker.answers, 1):
+                    self._ended(worker)
+                else:
+                    self._died(worker, worker.reap())
+            self._keep_up()
+
+    def _hand_out(self) -> None:
+        if self._stopping or self.code is not None or (self._signals and self.calls.graceful):
+            return
+        while len(self._workers) < self._wanted and self._idle() < self.queue.left:
+            if self._stillborn >= STILLBORN:
+                break
+            self._workers.append(Worker(self.calls, list(self._workers)))
+        for worker in self._workers:
+            if worker.range is None:
+                order = self.queue.take(self._size(worker))
+                if order is None:
+                    return
+                worker.order(*order)
+
+    def _idle(self) -> int:
+        return sum(1 for worker in self._workers if worker.range is None)
+
+    def _size(self, worker: Worker) -> int:
+        """How many items make a range of the right length; towards the end all get their share."""
+        fair = -(-self.queue.left // (2 * self._wanted))
+        return max(1, min(int(worker.rate * RANGE_S), MOST, fair))
+
+    def _ended(self, worker: Worker) -> None:
+        assert worker.range is not None
+        first, stop = worker.range
+        taken = worker.board.take()
+        elapsed = max(time.monotonic() - worker.since, 1e-6)
+        worker.rate = min(taken[0] / elapsed, 16 * max(worker.rate, 1 / RANGE_S))
+        worker.range = None
+        self._stillborn = 0
+        self.queue.give_back(first + taken[0], stop)
+        # The worker goes on while its outcomes are written.
+        self._hand_out()
+        self._write(first, *taken)
+
+    # ---- death ----------------------------------------------------------------------------------
+
+    def _died(self, worker: Worker, status: Optional[int]) -> None:
+        """Keep what the worker finished; only the item it was at is in doubt."""
+        assert worker.range is not None
+        first, stop = worker.range
+        taken, begun = worker.board.take(), worker.board.begun
+        self._workers.remove(worker)
+        worker.close()
+        self._write(first, *taken)
+        at = first + taken[0]
+        if begun > taken[0]:
+            self._stillborn = 0
+            self.queue.give_back(at + 1, stop)
+            self._doubt(at, status)
+        else:
+            self._stillborn += 1
+            self._lost = _how(status)
+            self.queue.give_back(at, stop)
+
+    def _doubt(self, index: int, status: Optional[int]) -> None:
+        if _exit_code(status) == rundir.EXIT_NOT_WRITTEN:
+            self.code = rundir.EXIT_NOT_WRITTEN
+        if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
+            self._await_term()
+        if self._stopping or self.code is not None:
+            self.queue.suspect(index)
+            return
+        kills = self._oom.kills()
+        memory, self._kills = kills > self._kills, kills
+        ways = self._deaths.setdefault(index, [])
+        ways.append(_how(status) + (" for want of memory" if memory else ""))
+        runner.say(f"slurm-sdk: a worker {ways[-1]} while it worked on item {index}\n")
+        if len(ways) <= RETRIES:
+            self.queue.suspect(index)
+            return
+        header = {
+            "error": "JobOutOfMemory" if memory else "WorkerDied",
+            "message": f"item {index} ended its worker in each of {len(ways)} tries: the last "
+            f"one {ways[-1]}",
+            "hint": "ask for more memory: task.with_options(mem=...)"
+            if memory
+            else "run the function for this item alone: task.local(...)",
+        }
+        blob = batches.encode_trouble(rundir.ERROR, header, b"", 1 << 16)
+        word = batches.TROUBLE | len(blob)
+        self._write(index, 1, 1, batches.encode_batch([word], blob))
+
+    def _await_term(self) -> None:
+        """Wait a moment for the signal that ended a worker: it may be meant for the whole job."""
+        until = time.monotonic() + TERM_S
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(0.02)
+
+    # ---- what is written ------------------------------------------------------------------------
+
+    def _write(self, first: int, count: int, failed: int, payload: bytes) -> None:
+        if not count:
+            return
+        self.failed += failed
+        header: Dict[str, Any] = {"first": first, "count": count, "python": _PYTHON}
+        # No rank: the name of a file that it may need differs from those of its items.
+        who = self.calls.who._replace(index=first, rank=-1)
+        rundir.append_record(self.calls.run, who, batches.BATCH, header, payload, sync=False)
+        self._dirty = True
+
+    def _keep_up(self) -> None:
+        now = time.monotonic()
+        if self._dirty and now - self._synced >= SYNC_S:
+            self.sync()
+        if now - self._counted >= CENSUS_S:
+            self._counted = now
+            # A process that the function left behind can keep a dead worker's pipe open.
+            for worker in [worker for worker in self._workers if worker.range is not None]:
+                if worker.gone() and not select.select([worker.answers], [], [], 0)[0]:
+                    self._died(worker, worker.status)
+        if now - self._beaten >= INTERVAL:
+            self._beaten = now
+            self._beat.beat()
+
+    def sync(self) -> None:
+        """Bring what was written to the disk."""
+        if self._dirty:
+            rundir.sync_records(self.calls.run)
+        self._dirty, self._synced = False, time.monotonic()
+
+    def summary(self, items: int) -> Tuple[Dict[str, Any], int]:
+        """The header of the pack's own record, and the exit code."""
+        header: Dict[str, Any] = {
+            "outcome": rundir.VALUE,
+            "items": items,
+            "failed": self.failed,
+            "workers": self._wanted,
+            "seconds": round(time.monotonic() - self._began, 6),
+        }
+        if self.queue.left:
+            header.update(self._unfinished(), outcome=rundir.ERROR, rest=True)
+        elif self.failed:
+            header.update(
+                outcome=rundir.ERROR,
+                error="JobFailed",
+                message=f"{self.failed} of its {items} items failed for good",
+            )
+        else:
+            return header, 0
+        return header, 1
+
+    def _unfinished(self) -> Dict[str, str]:
+        if self._stillborn >= STILLBORN:
+            return {
+                "error": "WorkerDied",
+                "message": f"{STILLBORN} workers died before they began an item: the last one "
+                f"{self._lost}",
+                "hint": "its log may say why",
+            }
+        return {
+            "error": "TimeLimitReached",
+            "message": f"{self.queue.left} items were not begun: the time limit was near",
+            "hint": "ask for more time, or for fewer items per job with pack=",
+        }
+
+    # ---- signals --------------------------------------------------------------------------------
+
+    @property
+    def _stopping(self) -> bool:
+        return signal.SIGTERM in self._signals or signal.SIGINT in self._signals
+
+    def _install(self) -> None:
+        name = os.environ.get("SLURM_SDK_WARNING", "USR2")
+        warning = getattr(signal, "SIG" + name, signal.SIGUSR2)
+        for number in (warning, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self._signals.append(number))
+
+    def _pass_signals_on(self) -> None:
+        """Tell the workers: those whose function cannot stop by itself die of TERM at once."""
+        for number in self._signals[self._passed_on :]:
+            self._passed_on += 1
+            for worker in self._workers:
+                worker.signal(number)
+
+    def end(self) -> None:
+        """End the workers; those that are idle leave by themselves."""
+        if self._stopping and self.queue.left and self.code is None:
+            self.code = 128 + int(signal.SIGTERM)
+        for worker in self._workers:
+            worker.close()
+        until = time.monotonic() + 2
+        for worker in self._workers:
+            while not worker.gone():
+                if time.monotonic() > until:
+                    worker.signal(signal.SIGKILL)
+                time.sleep(0.002)
+        self._workers = []
+
+
+_PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
+
+
+def _exit_code(status: Optional[int]) -> Optional[int]:
+    return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+
+
+def _how(status: Optional[int]) -> str:
+    """How a worker ended, as the rest of a sentence."""
+    if status is None:
+        return "died"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"was killed by signal {number}"
+    return f"ended with exit code {os.WEXITSTATUS(status)}"

@@ -1,0 +1,278 @@
+"""A warm worker of a packed map: a forked process that calls the function for ranges of items."""
+
+import contextlib
+import mmap
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from slurm import rundir
+from slurm.runner import batches, signals
+from slurm.runner.run import kept, settle, trouble
+
+#: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
+MOST, LONGEST = 16384, 0.1
+_DATA = 768 << 10
+#: A value that is larger is written by the worker itself, as a record of its own.
+LARGE = 256 << 10
+
+_COUNTERS = 64
+_ORDER = struct.Struct("=QQ")
+_BEGUN, _DONE, _FAILED = 0, 1, 2
+
+
+class Board:
+    """Memory that a worker shares with its parent: what it has finished outlives it.
+
+    The bytes of an item are there before its word in the table, and that before the count.
+    """
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, _COUNTERS + 4 * MOST + _DATA)
+        view = memoryview(self._memory)
+        self.counters = view[:_COUNTERS].cast("Q")
+        self.words = view[_COUNTERS : _COUNTERS + 4 * MOST].cast("I")
+        self.data = view[_COUNTERS + 4 * MOST :]
+
+    def clear(self) -> None:
+        """Begin a new range."""
+        self.counters[_BEGUN] = self.counters[_DONE] = self.counters[_FAILED] = 0
+
+    @property
+    def begun(self) -> int:
+        """How many items of the range were begun."""
+        return int(self.counters[_BEGUN])
+
+    @property
+    def done(self) -> int:
+        """How many of them have an outcome here."""
+        return int(self.counters[_DONE])
+
+    def take(self) -> Tuple[int, int, bytes]:
+        """The outcomes so far: how many, how many of them failed, and the payload of a batch."""
+        count, words = self.done, self.words[: self.done]
+        used = sum(word & batches.LENGTH for word in words)
+        failed = sum(1 for word in words if word & batches.TROUBLE)
+        return count, failed, batches.encode_batch(words, bytes(self.data[:used]))
+
+
+class Stop:
+    """Stands between the signals of a worker and the context of the item it works on."""
+
+    def __init__(self) -> None:
+        self.context: Any = None
+        self.signal: Optional[int] = None
+
+    def request_stop(self, number: int) -> None:
+        """Tell the function of the current item, and begin no other."""
+        self.signal = number
+        if self.context is not None:
+            self.context.request_stop(number)
+
+
+class Calls:
+    """The function and the arguments of all items, loaded once and inherited by every worker."""
+
+    def __init__(
+        self,
+        run: str,
+        who: rundir.Identity,
+        function: Callable[..., Any],
+        common: Dict[str, Any],
+        inject: Any,
+    ) -> None:
+        self.run = run
+        self.who = who
+        self.function = function
+        self.common = common
+        self.stop = Stop()
+        self._inject = inject
+        self._arguments = rundir.ArgumentFile(run)
+        base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
+        from slurm.runner.arguments import argument_loader
+
+        self._load = argument_loader(run, base)
+
+    @property
+    def graceful(self) -> bool:
+        """Whether the function can see that it should stop."""
+        return bool(self._inject)
+
+    def arguments(self, index: int) -> Tuple[List[Any], Dict[str, Any]]:
+        """The arguments of one item, as the function gets them."""
+        blob = self._arguments[index]
+        # `Q` is the code of a reference to a job or to a shared object; most calls have none.
+        loaded = self._load(blob) if b"Q" in blob else pickle.loads(blob)
+        args, kwargs = loaded[0], loaded[1]
+        if self.common:
+            kwargs = dict(self.common, **kwargs)
+        if self._inject:
+            self._add_context(index, args, kwargs)
+        return args, kwargs
+
+    def _add_context(self, index: int, args: List[Any], kwargs: Dict[str, Any]) -> None:
+        from slurm.context import JobContext
+
+        environ = dict(os.environ, SLURM_ARRAY_TASK_ID=str(index), SLURM_SDK_OFFSET="0")
+        context = self.stop.context = JobContext(environ, self.run)
+        name, position = self._inject
+        if name in kwargs:
+            return
+        if position is not None and len(args) >= position:
+            args.insert(position, context)
+        else:
+            kwargs[name] = context
+
+
+class Worker:
+    """One warm process. It gets ranges through a pipe and shows its outcomes on its board."""
+
+    def __init__(self, calls: Calls, others: List["Worker"]) -> None:
+        self.board = Board()
+        self.range: Optional[Tuple[int, int]] = None
+        self.status: Optional[int] = None
+        self.since = 0.0
+        self.rate = 0.0
+        orders, self._orders = os.pipe()
+        self.answers, answers = os.pipe()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # a full disk: the child would say it twice
+                stream.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                for other in [self, *others]:
+                    other.close()
+                _serve(calls, self.board, orders, answers)
+            finally:
+                os._exit(70)
+        os.close(orders)
+        os.close(answers)
+
+    def close(self) -> None:
+        """Close this side's ends of the pipes; an idle worker ends then."""
+        os.close(self._orders)
+        os.close(self.answers)
+
+    def order(self, first: int, stop: int) -> None:
+        """Give the worker a range; it answers with one byte when it has ended."""
+        self.board.clear()
+        self.range = (first, stop)
+        self.since = time.monotonic()
+        with contextlib.suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
+            os.write(self._orders, _ORDER.pack(first, stop))
+
+    def gone(self) -> bool:
+        """Whether the process has ended; its wait status is kept."""
+        if self.status is None:
+            with contextlib.suppress(ChildProcessError):
+                pid, status = os.waitpid(self.pid, os.WNOHANG)
+                self.status = status if pid else None
+        return self.status is not None
+
+    def reap(self) -> Optional[int]:
+        """The wait status of a worker that has closed its pipe: it has nothing more to say."""
+        until = time.monotonic() + 0.5
+        while not self.gone():
+            if time.monotonic() > until:
+                self.signal(signal.SIGKILL)
+            time.sleep(0.002)
+        return self.status
+
+    def signal(self, number: int) -> None:
+        """Pass a signal on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, number)
+
+
+def _serve(calls: Calls, board: Board, orders: int, answers: int) -> None:
+    """The life of a worker: one range after the other until its parent has no more."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signals.install(calls.stop if calls.graceful else None, graceful=calls.graceful)
+    _scatter_random()
+    while True:
+        order = os.read(orders, _ORDER.size)
+        if len(order) < _ORDER.size:
+            break
+        _work(calls, board, *_ORDER.unpack(order))
+        os.write(answers, b".")
+    _leave()
+
+
+def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
+    """Call the function for a range of items; what is not begun in time is left to others."""
+    counters, words, data = board.counters, board.words, board.data
+    function, arguments = calls.function, calls.arguments
+    value_dumps, clock = pickle.dumps, time.monotonic
+    until, at = clock() + LONGEST, 0
+    for number, index in enumerate(range(first, stop)):
+        counters[_BEGUN] = number + 1
+        kind = batches.VALUE
+        try:
+            args, kwargs = arguments(index)
+            value = function(*args, **kwargs)
+            if hasattr(value, "__await__"):
+                value = settle(value)
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+            kind, blob = _failed(trouble(error))
+        else:
+            try:
+                blob = value_dumps(value, protocol=5)
+            except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle may do it
+                kind, blob = _kept(value)
+        if len(blob) > LARGE:
+            _write_alone(calls, index, blob)
+            kind, blob = batches.ELSEWHERE, b""
+        data[at : at + len(blob)] = blob
+        words[number] = kind | len(blob)
+        counters[_DONE] = number + 1
+        at += len(blob)
+        if clock() > until or at > _DATA - LARGE or calls.stop.signal is not None:
+            return
+
+
+def _failed(outcome: Tuple[str, Dict[str, Any], bytes, int]) -> Tuple[int, bytes]:
+    kind, header, payload, _ = outcome
+    return batches.TROUBLE, batches.encode_trouble(kind, header, payload, LARGE)
+
+
+def _kept(value: Any) -> Tuple[int, bytes]:
+    outcome = kept(value)
+    return (batches.VALUE, outcome[2]) if outcome[0] == rundir.VALUE else _failed(outcome)
+
+
+def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
+    """Write a large value as a record of its own; who cannot ends with the code that says so."""
+    try:
+        python = "{}.{}.{}".format(*sys.version_info[:3])
+        who = calls.who._replace(index=index)
+        rundir.append_record(calls.run, who, rundir.VALUE, {"python": python}, blob)
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            sys.stderr.write(f"slurm-sdk: the result could not be written: {error}\n")
+        os._exit(rundir.EXIT_NOT_WRITTEN)
+
+
+def _scatter_random() -> None:
+    """Give numpy's global generator a state of this worker's own; `random` does it by itself."""
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+
+
+def _leave() -> None:
+    """End without running what the parent registered for its own exit."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(
+            Exception
+        ):  # the log may be full or closed: nobody is left to tell
+            stream.flush()
+    ended = getattr(sys.modules.get("multiprocessing.util"), "_exit_function", None)
+    if ended is not None:
+        ended()
+    os._exit(0)
