@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from slurm.model.states import JobState
     from slurm.packed import PackedArray
     from slurm.task import Task, task
+    from slurm.workflow import Workflow, WorkflowContext, workflow
 
 __version__ = "1.0.0"
 
@@ -81,7 +82,10 @@ _HOME = {
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
     "Timings": "slurm.job",
+    "Workflow": "slurm.workflow",
+    "WorkflowContext": "slurm.workflow",
     "task": "slurm.task",
+    "workflow": "slurm.workflow",
 }
 _ERRORS = (
     "CommandRefused", "ConfigError", "FunctionExited", "JobCancelled", "JobError", "JobFailed",
@@ -103,7 +107,8 @@ __all__ = [
     "RunDirError", "RunDirNotVisible",
     "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task",
     "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "task",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
+    "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

@@ -16,8 +16,10 @@ from slurm import errors, rundir
 from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
+from slurm.inheritance import inherited
 from slurm.job import Job, read_metadata
-from slurm.model.options import normalize
+from slurm.journal import Journal, journal_for
+from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
 from slurm.submission import Planner, Submitter, make_array, make_jobs
@@ -27,9 +29,9 @@ from slurm.watcher import Watcher, watcher_for
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
+    from slurm.allocation import Allocation
     from slurm.api.slurm_commands import JobStatus
     from slurm.model.options import TaskOptions
-    from slurm.allocation import Allocation
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,15 +57,15 @@ class Cluster:
     `"debug"` (calls run in this process). All other keywords are defaults for the tasks' options.
     """
 
-    def __init__(
-        self,
     #: Whether calls run as steps of an allocation that this cluster stands for.
     steps = False
 
+    def __init__(
+        self,
         backend_type: str = "local",
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
-        packaging: str = "auto",
+        packaging: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
         if backend_type not in BACKENDS:
@@ -76,9 +78,10 @@ class Cluster:
                 else 'leave it out: "local" is the default',
             )
         self.backend_type = backend_type
-        self.packaging = check_packaging(packaging)
-        self.defaults = normalize(options, where="Cluster")
-        self._base = _check_base(os.fspath(job_base_dir or DEFAULT_BASE))
+        above = inherited(backend_type)
+        self.packaging = check_packaging(packaging or above.packaging or "auto")
+        self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
+        self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
         self._backend: Backend | None = None
         self._connecting = threading.Lock()
         self._tokens: list[contextvars.Token[Cluster | None]] = []
@@ -144,6 +147,16 @@ class Cluster:
         if isinstance(backend, LocalBackend):
             return backend.agent.base
         return str(backend.hello()["base"])
+
+    @property
+    def directory(self) -> str:
+        """The same as it was given, without asking the cluster."""
+        return self._base
+
+    @property
+    def journal(self) -> Journal | None:
+        """The journal of the workflow that runs in this process, None outside of one."""
+        return journal_for(self)
 
     @property
     def watcher(self) -> Watcher:
@@ -233,6 +246,16 @@ class Cluster:
         if self.collecting is not None:
             self.collecting.send()
 
+    def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
+        """Hold an allocation: `with cluster.allocate(nodes=2, time="1h"):`, and calls are its steps.
+
+        It ends when the `with` block is over and its steps are, or when no client was there and
+        nothing ran for `idle`.
+        """
+        from slurm.allocation import allocate
+
+        return allocate(self, idle, options)
+
     # ---- jobs of before -------------------------------------------------------------------------
 
     def attach(self, run: str | os.PathLike[str]) -> Any:
@@ -246,16 +269,6 @@ class Cluster:
         if 0 not in ids:
             raise errors.JobLost(
                 f"{name} was prepared, but no job of it was ever accepted by the scheduler",
-    def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
-        """Hold an allocation: `with cluster.allocate(nodes=2, time="1h"):`, and calls are its steps.
-
-        It ends when the `with` block is over and its steps are, or when no client was there and
-        nothing ran for `idle`.
-        """
-        from slurm.allocation import allocate
-
-        return allocate(self, idle, options)
-
                 hint="submit it again",
             )
         jobs = make_jobs(self, name, metadata, ids)
@@ -268,15 +281,22 @@ class Cluster:
         element = next((job for job in jobs if job.bare == text), None)
         return element or array
 
-    def cancel(self, jobs: Sequence[Job[Any]]) -> int:
-        """Ask the scheduler to end jobs, all in one round trip; how many were asked."""
+    def cancel(self, jobs: Sequence[Job[Any]], *, children: bool = True) -> int:
+        """Ask the scheduler to end jobs, all in one round trip; how many were asked.
+
+        The children of workflows are cancelled too, unless `children=False`.
+        """
         asked = [job for job in jobs if not job.settled]
+        above = [job for job in asked if job.is_workflow and children]
+        for job in above:
+            self.backend.stop_workflow(job.run, job.index)
         keys = [job.key for job in asked if job.key is not None]
         for job in asked:
             job.watch()
         for run in {job.run for job in asked if job.key is None}:
             self.backend.stop_parts(run)
         count = len(self.backend.request("cancel", keys)) if keys else 0
+        count += sum(self.backend.cancel_below(job.run, job.index) for job in above)
         for job in asked:
             if job.key is None:
                 job.give_up()
@@ -288,12 +308,12 @@ class Cluster:
     # ---- how runs are placed and cut ------------------------------------------------------------
 
     def place(self, run: str) -> str:
-        """Where a new run lies, relative to the base."""
-        return run
+        """Where a new run lies, relative to the base: what a workflow submits, below its own."""
+        return run if self.journal is None else self.journal.place(run)
 
-    def cut(self, count: int, throttled: bool) -> Cut:
+    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
         """How a map of so many items is cut into arrays, by the limits of the scheduler."""
-        if count <= SMALL_ARRAY:
+        if count <= SMALL_ARRAY and not ask and self._limits is None:
             return cut_map(count)
         if self._limits is None:
             self._limits = self.backend.limits()

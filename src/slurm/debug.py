@@ -117,7 +117,7 @@ class DebugJob(Job[T]):
     def _look(self) -> None:
         pass
 
-    def cancel(self) -> bool:
+    def cancel(self, *, children: bool = True) -> bool:
         """Give the job up if it has not run yet."""
         return False
 

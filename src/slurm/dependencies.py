@@ -53,7 +53,13 @@ class Dependency:
     def elements(self) -> Iterator[Job[Any]]:
         """Every single job."""
         for job in self.jobs:
-            yield from job.members if isinstance(job, ArrayJob) else (job,)
+            for one in job.members if isinstance(job, ArrayJob) else (job,):
+                # A workflow that has ended stands for the jobs that it returned.
+                below = one.returned
+                if below is None or not below.complete or self.kind not in ("afterok", "afterany"):
+                    yield one
+                else:
+                    yield from below.jobs.values()
 
 
 def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None) -> str | None:
@@ -76,6 +82,8 @@ def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None)
 
 
 def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
+    if cluster.journal is not None:
+        cluster.journal.refuse_circle(condition)
     for job in condition.jobs:
         if job.cluster.backend.target != cluster.backend.target:
             raise errors.UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import pickle
 import queue
 import re
 import threading
@@ -22,6 +23,7 @@ from slurm.model.parts import Part
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 from slurm.results import Results
+from slurm.returned import WAITS, Returned
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -88,6 +90,7 @@ class Job(Future[T], Generic[T]):
         index: int = 0,
         part: Part | None = None,
         dependency: bool = False,
+        workflow: bool = False,
     ) -> None:
         super().__init__()
         self.cluster = cluster
@@ -96,6 +99,10 @@ class Job(Future[T], Generic[T]):
         self._decoding = threading.Lock()
         self._verdict: Verdict | None = None
         self.dependent = dependency
+        self.is_workflow = workflow
+        self.returned: Returned | None = None
+        self._followers: list[Callable[[], None]] = []
+        self._twin: Job[Any] | None = None
         self.run = run
         self.name = name
         self.index = index
@@ -169,14 +176,15 @@ class Job(Future[T], Generic[T]):
             raise self._decode()[1] or errors.JobCancelled(f"{self.name} was cancelled")
         return self._decode()[1]
 
-    def cancel(self) -> bool:
+    def cancel(self, *, children: bool = True) -> bool:
         """Ask the scheduler to end the job, also while it runs; True if it was asked.
 
         The future ends when the scheduler or the job confirms. A result that came first is kept.
+        Of a workflow the children are cancelled too, unless `children=False`.
         """
         if self.done():
             return self.cancelled()
-        return bool(self.cluster.cancel([self]))
+        return bool(self.cluster.cancel([self], children=children))
 
     def done(self) -> bool:
         """Whether the outcome is known; looks at the run directory once."""
@@ -252,6 +260,8 @@ class Job(Future[T], Generic[T]):
         if not super().done():
             self.watch()
             self.cluster.watcher.refresh_run(self.run)
+            if self.returned is not None:
+                self.returned.look()
 
     def learn(self, status: JobStatus | None, now: float) -> None:
         """Take in the scheduler's answer; None means that it does not know the job."""
@@ -279,7 +289,57 @@ class Job(Future[T], Generic[T]):
 
     def settle(self, verdict: Verdict) -> None:
         """End the future; called once, by the watcher."""
+        waits = self._waits() if verdict is Verdict.VALUE else None
+        if waits:
+            self.returned = Returned(self, waits)
+            self.returned.follow()
+            return
         self._verdict = verdict
+        self._end(verdict)
+        self._tell_followers()
+
+    def _waits(self) -> dict[str, str] | None:
+        """The calls whose values belong into this one's: a workflow may return jobs."""
+        record = self.evidence.value()
+        return None if record is None else record.header.get(WAITS)
+
+    def finish(self, succeeded: bool) -> None:
+        """End the future of a workflow when the jobs that it returned are over."""
+        self._verdict = Verdict.VALUE if succeeded else Verdict.RAISED
+        self.set_result(None)  # type: ignore[arg-type]
+        self._tell_followers()
+
+    def follow(self, twin: Job[Any]) -> None:
+        """Be settled with another object of the same call, which is watched already."""
+        self.evidence = twin.evidence
+        self._twin = twin
+        twin.when_settled(self._settle_like_twin)
+
+    def _settle_like_twin(self) -> None:
+        twin = self._twin
+        assert twin is not None and twin._verdict is not None
+        self.key, self._verdict, self.returned = twin.key, twin._verdict, twin.returned
+        if self.returned is None:
+            self._end(self._verdict)
+        else:
+            self.set_result(None)  # type: ignore[arg-type]
+        self._tell_followers()
+
+    def when_settled(self, call: Callable[[], None]) -> None:
+        """Call this when the job is settled, at once if it is; it must neither wait nor ask."""
+        with self._condition:
+            if not super().done():
+                self._followers.append(call)
+                return
+        call()
+
+    def _tell_followers(self) -> None:
+        with self._condition:
+            calls, self._followers = self._followers, []
+        for call in calls:
+            call()
+
+    def _end(self, verdict: Verdict) -> None:
         if verdict is Verdict.FAILED and self.evidence.state is JobState.CANCELLED:
             error = failure(verdict, self.evidence, self._subject())
             self._decoded = (None, error)
@@ -293,13 +353,24 @@ class Job(Future[T], Generic[T]):
                 return
         self.set_result(None)  # type: ignore[arg-type]  # the value is decoded when it is asked for
 
+    def outcome(self) -> tuple[Any, BaseException | None]:
+        """The value and the error of a settled job, one of them None; nothing is raised."""
+        return self._decode()
+
     def _decode(self) -> tuple[Any, BaseException | None]:
         """The value or the error, made of the evidence once, in the thread that asks for it."""
+        if self._twin is not None and self._decoded is None:
+            return self._twin._decode()
         with self._decoding:
             if self._decoded is None:
                 assert self._verdict is not None
                 subject = self._subject(log=self._verdict is not Verdict.VALUE)
-                results = Results(self.cluster.backend, self.run, self.evidence, subject)
+                error = self.returned.error() if self.returned is not None else None
+                if error is not None:
+                    self._decoded = (None, error)
+                    return self._decoded
+                loads = pickle.loads if self.returned is None else self.returned.loads
+                results = Results(self.cluster.backend, self.run, self.evidence, subject, loads)
                 self._decoded = results.outcome(self._verdict, bool(self.options.get("all_ranks")))
                 self.evidence.records.clear()
             return self._decoded
@@ -318,6 +389,8 @@ class Job(Future[T], Generic[T]):
         """The job's state, in Slurm's words: `job.state == "RUNNING"`, `job.state.code == "R"`."""
         verdict = self._verdict
         if verdict is not None:
+            if self.returned is not None:
+                return JobState.COMPLETED if verdict is Verdict.VALUE else JobState.FAILED
             by_verdict = {
                 Verdict.VALUE: JobState.COMPLETED,
                 Verdict.OUT_OF_MEMORY: JobState.OUT_OF_MEMORY,
@@ -329,6 +402,8 @@ class Job(Future[T], Generic[T]):
         self._look()
         if self._verdict is not None:
             return self.state
+        if self.returned is not None:
+            return JobState.RUNNING  # its own job is over; what it returned is not
         seen = self.evidence
         told = seen.state
         if told is not None and told.phase == "finished":
@@ -341,6 +416,8 @@ class Job(Future[T], Generic[T]):
     @property
     def reason(self) -> str:
         """Why the job waits or ended, in the scheduler's words; or what hinders the watching."""
+        if self.returned is not None and not super().done():
+            return "waits for the jobs that it returned"
         if self.silent_since is not None and not super().done():
             return f"silent since {time.ctime(self.silent_since)}"
         if self.evidence.status is not None and self.evidence.status.reason:

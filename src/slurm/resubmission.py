@@ -53,7 +53,9 @@ def resubmit(
         pack=packing,
     )
     data = _whole(cluster, run, rundir.FUNCTION)
-    function = ShippedFunction(metadata["by"], metadata["target"], f"as in {run}", data)
+    is_workflow = bool(metadata.get("workflow"))
+    why = f"as in {run}"
+    function = ShippedFunction(metadata["by"], metadata["target"], why, data, is_workflow)
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from slurm import errors
@@ -16,8 +17,16 @@ from slurm.rundir import VALUE, Record, checked_payload
 class Results:
     """Reads what one job recorded; large values are fetched only here."""
 
-    def __init__(self, backend: Backend, run: str, evidence: Evidence, job: Subject) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        run: str,
+        evidence: Evidence,
+        job: Subject,
+        loads: Callable[[bytes], Any] = pickle.loads,
+    ) -> None:
         self._backend = backend
+        self._loads = loads
         self._run = run
         self._evidence = evidence
         self._job = job
@@ -48,7 +57,7 @@ class Results:
 
     def _load(self, record: Record) -> Any:
         try:
-            return pickle.loads(self._payload(record))
+            return self._loads(self._payload(record))
         except errors.SlurmError:
             raise
         except Exception as error:  # unpickling imports and runs any code

@@ -82,6 +82,21 @@ def id_name(part: int) -> str:
     return f"{SUBMIT}/{part}.id"
 
 
+def pump_name(part: int) -> str:
+    """The script of the small job that submits this part when its turn has come."""
+    return f"{SUBMIT}/{part}.next.sh"
+
+
+def journal_name(index: int) -> str:
+    """Where a workflow writes down what it submits; of a map of workflows each its own."""
+    return f"journal/{index}.jsonl"
+
+
+def stop_name(index: int) -> str:
+    """The file that tells a workflow to submit nothing more."""
+    return f"{SUBMIT}/{index}.stopped"
+
+
 def claim_name(part: int) -> str:
     """The symbolic link by which a job claims this part; its target is the job id."""
     return f"{SUBMIT}/{part}.claim"

@@ -17,7 +17,9 @@ from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.dependencies import Dependency
 from slurm.dependencies import render as render_dependency
-from slurm.job import Job
+from slurm.inheritance import SECTION, describe
+from slurm.job import Job, read_metadata
+from slurm.journal import metadata_of
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, plan_packs
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+#: A workflow's arguments to its children must be pickled alike in each attempt; see the runner.
+FIXED_SEED = '[ -n "${PYTHONHASHSEED:-}" ] || export PYTHONHASHSEED=0 SLURM_SDK_SEED=1'
 
 
 @dataclass(frozen=True)
@@ -211,7 +216,10 @@ class Submitter(Generic[P, T]):
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
         environment = prepare(self.packaging, function, self.options)
-        shipped = ship_function(function, environment.path)
+        is_workflow = self.task.is_workflow
+        if is_workflow:
+            environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
+        shipped = ship_function(function, environment.path, is_workflow)
         context = context_parameter(function)
         arguments = ship_arguments(function, calls, context, common, label=array)
         count = len(arguments.blobs)
@@ -225,6 +233,7 @@ class Submitter(Generic[P, T]):
             kind = "afterany" if loose else "afterok"
             conditions = () if loose else conditions
             conditions = (*conditions, Dependency(kind, arguments.upstream))
+        journal = cluster.journal
         name = str(self.options.get("job_name") or self.task.name)
         run = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
         submission = Submission(
@@ -235,9 +244,12 @@ class Submitter(Generic[P, T]):
             workdir=_workdir(self.options),
             environment=environment,
             options=_absolute_logs(self.options),
-            dependency=render_dependency(cluster, conditions, count if array else None),
+            dependency=None
+            if journal is not None and journal.has_sent(shipped.target, arguments, array)
+            else render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
+            step=cluster.steps,
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
@@ -245,7 +257,6 @@ class Submitter(Generic[P, T]):
 
     def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls."""
-            step=cluster.steps,
         return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)), watch)
 
 
@@ -266,13 +277,17 @@ class Planner(Generic[P]):
 
 def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
+    journal, again = cluster.journal, False
+    if journal is not None:
+        plan, again = journal.enter(plan)
     submission, submitted = plan.submission, time.time()
+    metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
     files = {
         **{rundir.script_name(n): text.encode() for n, text in enumerate(plan.scripts)},
         rundir.FUNCTION: plan.function.data,
         rundir.ARGUMENTS: arguments,
-        rundir.METADATA: _json(_metadata(plan, submitted)),
-        rundir.ENVIRONMENT: _json(asdict(plan.environment)),
+        rundir.METADATA: _json(metadata),
+        rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
@@ -283,21 +298,41 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         cluster.backend.put_sdk(sdk_hash(), sdk_files())
         cluster.sdk_is_there = True
     cluster.watcher.start()
-    ids = cluster.backend.submit_job(
-        submission.relative,
-        files,
-        parts=len(plan.scripts),
-        at_once=plan.cut.at_once if plan.cut else 1,
-        env=_secret_values(plan.options),
-        cwd=submission.workdir,
-        options_set=options_set(plan.script),
-    )
-    jobs = make_jobs(cluster, submission.relative, _metadata(plan, submitted), dict(enumerate(ids)))
+    details: dict[str, Any] = {
+        "parts": len(plan.scripts),
+        "at_once": plan.cut.at_once if plan.cut else 1,
+        "env": _secret_values(plan.options),
+        "cwd": submission.workdir,
+        "options_set": options_set(plan.script),
+    }
+    if again:
+        by_part = cluster.backend.resume_job(submission.relative, files, **details)
+        metadata = read_metadata(cluster.backend.read(submission.relative, rundir.METADATA))
+    else:
+        try:
+            ids = cluster.backend.submit_job(submission.relative, files, **details)
+        except errors.SubmitLimit:
+            # Even the first part was too much: its refusal teaches the limit.
+            smaller = None if journal is not None else _smaller(cluster, plan)
+            if smaller is None:
+                raise
+            return send(cluster, smaller, arguments, watch)
+        by_part = dict(enumerate(ids))
+    jobs = make_jobs(cluster, submission.relative, metadata, by_part)
     for job in jobs:
         job.options = plan.options
         if watch:
             job.watch()
     return jobs
+
+
+def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
+    """The same map in smaller parts, by the limits that were not asked for before."""
+    if plan.cut is None:
+        return None
+    count = sum(part.size for part in plan.cut.parts)
+    cut = cluster.cut(count, plan.submission.throttle is not None, ask=True)
+    return None if cut == plan.cut else replace(plan, cut=cut)
 
 
 def make_jobs(
@@ -321,6 +356,7 @@ def make_jobs(
             index=index,
             part=part,
             dependency=bool(metadata.get("dependency")),
+            workflow=bool(metadata.get("workflow")),
         )
         for part, index in (places or [(None, 0)])
     ]
@@ -388,6 +424,8 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
         "pack": list(plan.submission.pack) if plan.submission.pack else None,
         "dependency": plan.submission.dependency,
+        "workflow": plan.function.workflow,
+        "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
         "submitted": submitted,
         "python": sys.version.split()[0],
         "slurm_sdk": __version__,

@@ -24,6 +24,8 @@ class Task(Generic[P, T]):
     """A function with options. Calling it inside `with Cluster(...)` submits it as a job."""
 
     __name__: str
+    #: Whether the function submits other tasks from inside its job.
+    is_workflow = False
 
     def __init__(
         self,
@@ -90,7 +92,7 @@ class Task(Generic[P, T]):
         merged = merge(self._check(), given)
         # A None must go on to remove a default of the cluster, too.
         merged.update({k: None for k in (*self._check(), *given) if k not in merged})
-        return Task(self._function, merged, packaging or self._packaging, self.conditions)
+        return type(self)(self._function, merged, packaging or self._packaging, self.conditions)
 
     def map(
         self,
@@ -142,7 +144,7 @@ class Task(Generic[P, T]):
 
         condition = Dependency(kind, jobs, minutes)
         more = (*self.conditions, condition)
-        return Task(self._function, self._given, self._packaging, more)
+        return type(self)(self._function, self._given, self._packaging, more)
 
     def with_dependencies(self, jobs: Iterable[Job[Any] | ArrayJob[Any]]) -> Task[P, T]:
         """The same as `after(*jobs)`."""
@@ -156,8 +158,8 @@ class Task(Generic[P, T]):
 
         if by_value_reason(self._function) is None:
             place = (self._function.__module__, self._function.__qualname__)
-            return _task_by_name, (*place, self._given, self._packaging)
-        return Task, (self._function, self._given, self._packaging)
+            return _task_by_name, (*place, self._given, self._packaging, type(self))
+        return type(self), (self._function, self._given, self._packaging)
 
 
 def _inside_a_job() -> bool:
@@ -167,12 +169,16 @@ def _inside_a_job() -> bool:
 
 
 def _task_by_name(
-    module: str, qualname: str, options: dict[str, object], packaging: str | None
+    module: str,
+    qualname: str,
+    options: dict[str, object],
+    packaging: str | None,
+    kind: type[Task[Any, Any]],
 ) -> Task[Any, Any]:
     found: Any = importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
-    return Task(getattr(found, "unwrapped", found), options, packaging)
+    return kind(getattr(found, "unwrapped", found), options, packaging)
 
 
 @overload

@@ -45,6 +45,7 @@ class _Run:
 
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
+        self.anew = False
         self.jobs: dict[int, Job[Any]] = {}
         self.packed: PackedRun | None = None  # takes in the outcomes of a packed map's items
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
@@ -94,6 +95,12 @@ class Watcher:
         self.start()
         with self._lock:
             run = self._runs.setdefault(job.run, _Run())
+            twin = run.jobs.get(job.index)
+            if twin is not None and twin is not job:
+                job.follow(twin)  # one call, attached twice: one of them is watched
+                return
+            # What was read of the run so far was not for this job.
+            run.anew = run.anew or (bool(run.jobs) and run.packed is None)
             run.jobs[job.index] = job
             run.packed = job.packed
             if job.key is None:
@@ -178,7 +185,8 @@ class Watcher:
             due |= {
                 name
                 for name, run in self._runs.items()
-                if not run.seen or run.unclear or run.packed  # its items end before its jobs do
+                # The items of a packed map end before its jobs do.
+                if not run.seen or run.anew or run.unclear or run.packed
             }
             if now >= self._sweep_at:
                 self._sweep_at = now + SWEEP
@@ -191,7 +199,9 @@ class Watcher:
             run = self._runs.get(name)
             if run is None:
                 return
-            answer = self.backend.read_run(name, run.seen, bool(run.waiting))
+            with self._lock:
+                seen, run.anew = ({} if run.anew else run.seen), False
+            answer = self.backend.read_run(name, seen, bool(run.waiting))
             with self._lock:
                 # An empty answer is an answer too: the run has been looked at.
                 run.seen = answer["seen"] or {"": 0}
@@ -356,7 +366,8 @@ class Watcher:
     def _drop(self, job: Job[Any]) -> None:
         run = self._runs.get(job.run)
         if run is not None:
-            run.jobs.pop(job.index, None)
+            if run.jobs.get(job.index) is job:
+                del run.jobs[job.index]
             run.unclear.discard(job.index)
             if not run.jobs:
                 del self._runs[job.run]

@@ -12,8 +12,8 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
+from slurm.api import family
 from slurm.api import slurm_commands as commands
-from slurm.model.ids import collapse_array_spec
 from slurm.runner import inbox
 
 #: One answer never carries more than this of a file.
@@ -139,7 +139,6 @@ class Agent:
             self._submit_pump(path, part + 1, first, plan, {})
         return job
 
-    def stop_parts(self, run: str) -> None:
     def order_step(
         self, allocation: str, job: str, run: str, files: Dict[str, bytes], order: Dict[str, Any]
     ) -> str:
@@ -158,6 +157,7 @@ class Agent:
         folder = inbox.inbox_folder(self._path(allocation), job.partition(";")[0])
         inbox.tell(folder, list(words), text)
 
+    def stop_parts(self, run: str) -> None:
         """Submit no more parts of a long map."""
         path = os.path.join(self._path(run), rundir.STOPPED)
         rundir.write_atomically(path, b"", sync=False)
@@ -220,7 +220,16 @@ class Agent:
     def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
         full = dict(commands.submission_env(os.environ, plan["options_set"]), **env)
         cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
-        return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
+        try:
+            return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
+        except AgentError:
+            raise
+        except Exception as error:
+            # The embedded scheduler, always in our process, raises what the user will see.
+            kind = getattr(error, "agent_kind", None)
+            if kind is None:
+                raise
+            raise AgentError(kind, error.args[0], error.evidence, error.hint) from error  # type: ignore[attr-defined]
 
     def _intended(self, path: str, part: int) -> bool:
         return os.path.exists(os.path.join(path, rundir.intent_name(part)))
@@ -259,6 +268,10 @@ class Agent:
             os.replace(temporary, link)
         except OSError:
             pass  # the link is a convenience; the id is in the run directory
+
+    def resume(self, *submission: Any) -> List[Tuple[int, str]]:
+        """Like `submit`, for a run that an earlier attempt may have submitted already."""
+        return family.resume(self, *submission)
 
     def find_job(self, run: str, part: int = 0) -> Optional[str]:
         """The job of a run whose answer got lost: by its id, its claim, or its directory."""
@@ -327,8 +340,20 @@ class Agent:
             ours = [row for row in ours if row.end is None]
         ids = [row.job_id for row in ours]
         if ids:
-            getattr(self.scheduler, verb)(collapse(ids), *args)
+            getattr(self.scheduler, verb)(ids, *args)
         return ids
+
+    def stop_workflow(self, run: str, index: int) -> None:
+        """Let a workflow submit nothing more."""
+        family.stop(self, run, index)
+
+    def cancel_below(self, run: str, index: int) -> int:
+        """Cancel every job below a workflow's run."""
+        return family.cancel_below(self, run, index)
+
+    def family(self, runs: Sequence[str]) -> List[Dict[str, Any]]:
+        """These runs and all below them, as they lie in their directories."""
+        return family.describe(self, runs)
 
     def list(self, what: str) -> Any:
         """The queue, nodes, partitions or limits of the cluster."""
@@ -417,17 +442,3 @@ class Agent:
         if not path.startswith(self.base + os.sep):
             raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
         return path
-
-
-def collapse(ids: Sequence[str]) -> List[str]:
-    """`["7_0", "7_1", "7_5", "9"]` as `["7_[0-1,5]", "9"]`: few words for many elements."""
-    plain = [job for job in ids if "_" not in job]
-    arrays = {}  # type: Dict[str, List[int]]
-    for job in ids:
-        if "_" in job:
-            array, _, index = job.partition("_")
-            arrays.setdefault(array, []).append(int(index))
-    for array, indexes in arrays.items():
-        spec = collapse_array_spec(indexes)
-        plain.append(f"{array}_{spec}" if len(indexes) == 1 else f"{array}_[{spec}]")
-    return plain

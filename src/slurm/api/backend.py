@@ -16,7 +16,7 @@ from slurm.api.slurm_commands import JobStatus
 #: What the agent calls it -> what the user gets.
 _ERRORS: dict[str, type[errors.SlurmError]] = {
     "refused": errors.SubmitRefused,
-    "limit": errors.SubmitRefused,
+    "limit": errors.SubmitLimit,
     "unreachable": errors.SchedulerUnreachable,
     "timeout": errors.SchedulerUnreachable,
     "missing": errors.NoScheduler,
@@ -99,6 +99,27 @@ class Backend(ABC):
             "submit", run, files, parts, at_once, env or {}, cwd, list(options_set)
         )
         return ids
+
+    def resume_job(self, run: str, files: dict[str, bytes], **submission: Any) -> dict[int, str]:
+        """Like `submit_job`, where an earlier attempt may have submitted it; ids by part."""
+        given = {"parts": 1, "at_once": 1, "env": {}, "cwd": "", "options_set": (), **submission}
+        names = ("parts", "at_once", "env", "cwd", "options_set")
+        ids: list[tuple[int, str]] = self._call("resume", run, files, *(given[n] for n in names))
+        return dict(ids)
+
+    def stop_workflow(self, run: str, index: int) -> None:
+        """Let a workflow submit nothing more."""
+        self._call("stop_workflow", run, index)
+
+    def cancel_below(self, run: str, index: int) -> int:
+        """Cancel every job below a workflow's run; how many they were."""
+        count: int = self._call("cancel_below", run, index)
+        return count
+
+    def family(self, runs: Sequence[str]) -> list[dict[str, Any]]:
+        """These runs and all below them: metadata, ids and events."""
+        found: list[dict[str, Any]] = self._call("family", list(runs))
+        return found
 
     def advance(self, run: str) -> str | None:
         """Submit the next part of a long map, if one is left."""
@@ -186,13 +207,22 @@ class LocalBackend(Backend):
 
 def connect(backend_type: str, base: str) -> LocalBackend:
     """The backend for a `backend_type` of this machine."""
-    if backend_type == "embedded" or (backend_type == "local" and _without_slurm()):
+    if backend_type == "local":
+        backend_type = _scheduler_here()
+    if backend_type == "embedded":
         from slurm.api.embedded import EmbeddedScheduler
 
         return LocalBackend(EmbeddedScheduler(), base)
     from slurm.api.slurm_scheduler import SlurmScheduler
 
     return LocalBackend(SlurmScheduler(), base)
+
+
+def _scheduler_here() -> str:
+    """What `local` means: in a job the scheduler it runs under, else this machine's."""
+    if "SLURM_SDK_RUN" in os.environ and "SLURM_JOB_ID" in os.environ:
+        return "embedded" if os.environ.get("SLURM_CLUSTER_NAME") == "embedded" else "local"
+    return "embedded" if _without_slurm() else "local"
 
 
 def _without_slurm() -> bool:

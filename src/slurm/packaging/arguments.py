@@ -84,6 +84,13 @@ def ship_arguments(
     )
 
 
+def pickle_with_references(value: Any) -> tuple[bytes, tuple[Any, ...]]:
+    """A value as bytes in which each Job and ArrayJob stands as a reference, and those jobs."""
+    pickled = _Pickled()
+    data = pickled.dump(value, sharing=False)
+    return data, tuple(pickled.upstream.values())
+
+
 class Required:
     """A job that a call needs without taking its value."""
 

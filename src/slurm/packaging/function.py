@@ -26,9 +26,12 @@ class ShippedFunction:
     target: str
     why: str
     data: bytes
+    workflow: bool = False
 
 
-def ship_function(function: Callable[..., Any], path: tuple[str, ...]) -> ShippedFunction:
+def ship_function(
+    function: Callable[..., Any], path: tuple[str, ...], workflow: bool = False
+) -> ShippedFunction:
     """Make the function file of a run."""
     module = getattr(function, "__module__", None)
     target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
@@ -40,10 +43,12 @@ def ship_function(function: Callable[..., Any], path: tuple[str, ...]) -> Shippe
         "python": list(sys.version_info[:3]),
         "path": list(path),
         "context": context_parameter(function),
+        "workflow": workflow,
     }
     pickled = _pickle_by_value(function, target) if reason else b""
     why = reason or f"the node imports {module}"
-    return ShippedFunction(header["by"], target, why, rundir.encode_function(header, pickled))
+    data = rundir.encode_function(header, pickled)
+    return ShippedFunction(header["by"], target, why, data, workflow)
 
 
 def by_value_reason(function: Callable[..., Any]) -> str | None:
@@ -157,7 +162,7 @@ def _names_around(function: Any) -> dict[str, Any]:
 
 
 def _is_context(annotation: Any, names: dict[str, Any]) -> bool:
-    """Whether an annotation means JobContext, possibly with None; the parameter's name is free."""
+    """Whether an annotation means a context, possibly with None; the parameter's name is free."""
     text = getattr(annotation, "__forward_arg__", annotation)
     if isinstance(text, str):
         try:
@@ -174,14 +179,15 @@ def _is_context(annotation: Any, names: dict[str, Any]) -> bool:
         members = [m for m in typing.get_args(annotation) if m is not type(None)]
         return len(members) == 1 and _is_context(members[0], names)
     place = (getattr(annotation, "__module__", ""), getattr(annotation, "__qualname__", ""))
-    return place == ("slurm.context", "JobContext")
+    return place in (("slurm.context", "JobContext"), ("slurm.workflow", "WorkflowContext"))
 
 
 def _text_means_context(text: str) -> bool:
     text = re.sub(r"[\s'\"]", "", text)
     text = re.sub(r"^(?:\w+\.)?(?:Optional|Union)\[(.*)\]$", r"\1", text)
     members = [m for m in re.split(r"[|,]", text) if m != "None"]
-    return len(members) == 1 and members[0].rpartition(".")[2] == "JobContext"
+    names = ("JobContext", "WorkflowContext")
+    return len(members) == 1 and members[0].rpartition(".")[2] in names
 
 
 def client_path() -> tuple[str, ...]:

@@ -22,6 +22,10 @@ class _Values:
     def get(self, run: str, index: int) -> Any:
         path = os.path.join(self._base, run)
         found = self.find(run, index)
+        if found.header.get("waits"):
+            from slurm.runner.workflow import wait_for
+
+            wait_for(found.header["waits"], UpstreamResult)
         return _Unpickler(rundir.load_payload(path, found), path, self).load()
 
     def find(self, run: str, index: int) -> rundir.Record:

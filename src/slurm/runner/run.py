@@ -52,15 +52,15 @@ def identity() -> rundir.Identity:
     """Who this process is, from the variables that Slurm sets."""
     env = os.environ
     job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID") or "0"
+    if env.get("SLURM_STEP_ORDER"):
+        job += "." + env["SLURM_STEP_ORDER"]
     return rundir.Identity(
         job,
         int(env.get("SLURM_ARRAY_TASK_ID") or 0) + int(env.get("SLURM_SDK_OFFSET") or 0),
-        int(env.get("SLURM_PROCID") or 0),
+        int(env.get("RANK" if "SLURM_SDK_LAUNCH" in env else "SLURM_PROCID") or 0),
         int(env.get("SLURM_RESTART_COUNT") or 0),
     )
 
-    if env.get("SLURM_STEP_ORDER"):
-        job += "." + env["SLURM_STEP_ORDER"]
 
 def has_value(run: str, who: rundir.Identity) -> bool:
     """Whether an earlier attempt of this very process has recorded a value: the first is final."""
@@ -107,7 +107,9 @@ def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
 def kept(value: Any) -> Tuple[str, Dict[str, Any], bytes, int]:
     """The outcome of a call that returned a value."""
     try:
-        return rundir.VALUE, {}, dumps(value), 0
+        pack = getattr(type(value), "__slurm_record__", None)
+        header, payload = pack(value) if pack else ({}, dumps(value))
+        return rundir.VALUE, header, payload, 0
     except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
         header = {
             "error": "UnpicklableResult",
@@ -141,9 +143,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
     args = list(args)
     inject = header.get("context")
     if inject:
-        from slurm.context import JobContext
-
-        context = JobContext.from_environment()
+        context = make_context(header)
         signals.install(context, graceful=True)
         name, position = inject
         if name not in kwargs:
@@ -153,7 +153,22 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
                 kwargs[name] = context
     else:
         signals.install(None, graceful=False)
+    if header.get("workflow"):
+        from slurm.runner.workflow import orchestrate
+
+        function = orchestrate(function, run, who.index)
     return function, args, kwargs
+
+
+def make_context(header: Dict[str, Any]) -> Any:
+    """What the function's context parameter receives."""
+    if header.get("workflow"):
+        from slurm.runner.workflow import context
+
+        return context()
+    from slurm.context import JobContext
+
+    return JobContext.from_environment()
 
 
 def extend_path(entries: Any) -> None:
@@ -181,6 +196,9 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
             "set python= to a Python {}.{} of the cluster, or put the function into a module that "
             "the node can import".format(*there),
         )
+    from slurm.runner import children
+
+    children.install()
     return pickle.loads(pickled)
 
 

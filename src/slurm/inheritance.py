@@ -1,0 +1,71 @@
+"""What `Cluster()` inside a job takes over from the cluster that the job was submitted with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slurm import rundir
+from slurm.model.options import normalize
+from slurm.model.units import GpuRequest, Seconds
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+#: Where the run's environment file keeps it.
+SECTION = "cluster"
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """Base directory, defaults and packaging of the submitter; empty outside of a job."""
+
+    base: str | None = None
+    packaging: str | None = None
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+
+def describe(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as it is written into a run's environment file."""
+    return {
+        "scheduler": cluster.backend.kind,
+        "packaging": cluster.packaging,
+        "defaults": {name: _plain(value) for name, value in cluster.defaults.items()},
+    }
+
+
+def scheduler_of_this_job() -> str | None:
+    """`embedded` or `local` inside a job that this package submitted, else None."""
+    if "SLURM_SDK_RUN" not in os.environ:
+        return None
+    return "embedded" if os.environ.get("SLURM_CLUSTER_NAME") == "embedded" else "local"
+
+
+def inherited(backend_type: str) -> Inherited:
+    """What a cluster of this type takes over in this process.
+
+    Nothing outside of a job, and nothing where another scheduler than the job's own is asked for.
+    """
+    own = scheduler_of_this_job()
+    if own is None or backend_type not in ("local", own):
+        return Inherited()
+    base = os.environ.get("SLURM_SDK_BASE")
+    try:
+        with open(os.path.join(os.environ["SLURM_SDK_RUN"], rundir.ENVIRONMENT)) as f:
+            found = json.load(f).get(SECTION) or {}
+    except (OSError, ValueError):
+        found = {}
+    defaults = normalize(found.get("defaults", {}), where="the defaults of this job's cluster")
+    return Inherited(base, found.get("packaging"), defaults)
+
+
+def _plain(value: object) -> object:
+    """A checked option as JSON can hold it and `normalize` takes it again."""
+    if isinstance(value, Seconds):
+        return f"{int(value)}s"
+    if isinstance(value, tuple) and value and isinstance(value[0], GpuRequest):
+        return ",".join(map(str, value))
+    return list(value) if isinstance(value, tuple) else value
