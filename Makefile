@@ -23,7 +23,7 @@ SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
-NOT_LONG := -m "not campaign and not soak"
+NOT_LONG := -m "not campaign"
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
   test-embedded test-slurm test-docs faults soak bench docs lock wheel clean

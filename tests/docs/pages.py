@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def program_of(page: Path, laptop: bool) -> tuple[str, list[tuple[Block, str | N
     blocks = blocks_of(page)
     parts = ["import sys\n", _LAPTOP if laptop else ""]
     expected: list[tuple[Block, str | None]] = []
-    for block, after in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, after in itertools.zip_longest(blocks, blocks[1:]):
         if block.kind != "python" or block.excused:
             continue
         shown = after.text if after is not None and after.kind == "text" else None
