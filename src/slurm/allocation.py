@@ -15,9 +15,10 @@ from slurm.api.backend import Backend, JobKey, LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.cluster import Cluster
 from slurm.job import Job
+from slurm.launch import ranks_per_node
 from slurm.model.options import normalize, sbatch_flags
 from slurm.model.parts import Cut, cut_map
-from slurm.model.units import parse_duration
+from slurm.model.units import GpuRequest, parse_duration
 from slurm.runner import inbox, pilot
 from slurm.task import Task
 
@@ -80,7 +81,7 @@ class Allocation(Cluster):
             return run
         return f"{self.job.run}/{rundir.TASKS}/{run.rsplit('-', 3)[0]}/{run}"
 
-    def cut(self, count: int, throttled: bool) -> Cut:
+    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
         """No limit of the scheduler counts inside an allocation."""
         return cut_map(count)
 
@@ -265,9 +266,21 @@ _ALIVE = ("PENDING", "CONFIGURING", "RUNNING", "SUSPENDED", "COMPLETING", "REQUE
 def make_order(metadata: Mapping[str, Any], script: str) -> dict[str, Any]:
     """What the pilot has to know about a step: its shape, its limits and its logs."""
     options = dict(metadata.get("options") or {})
+    for name in ("gpus", "gpus_per_node", "gpus_per_task"):
+        if options.get(name):  # JSON has made lists of them
+            options[name] = tuple(GpuRequest(*request) for request in options[name])
     nodes, per_node = options.get("nodes"), options.get("ntasks_per_node")
     count = int(str(nodes).partition("-")[0]) if nodes else None
     tasks = int(options.get("ntasks") or (count or 1) * int(per_node or 1))
+    cpus = int(options.get("cpus_per_task") or 1)
+    if options.get("launch") == "torchrun":
+        # One process per node, which starts the ranks there.
+        each = ranks_per_node(options)
+        count = count or max(1, tasks // each)
+        tasks, cpus = count, each * cpus
+        options.pop("ntasks_per_node", None)
+    elif options.get("launch") == "once":
+        tasks = 1
     array = re.search(r"^#SBATCH --array=0-(\d+)(?:%(\d+))?$", script, re.MULTILINE)
     flags = dict(sbatch_flags({k: v for k, v in options.items() if k in _TO_SRUN and v}))
     if not {"mem", "mem-per-cpu", "mem-per-gpu"} & set(flags):
@@ -277,7 +290,7 @@ def make_order(metadata: Mapping[str, Any], script: str) -> dict[str, Any]:
         "name": metadata.get("task"),
         "nodes": count,
         "tasks": tasks,
-        "cpus": int(options.get("cpus_per_task") or 1),
+        "cpus": cpus,
         "flags": [f"--{k}" if v is None else f"--{k}={v}" for k, v in flags.items()],
         "time": options.get("time"),
         "count": int(array.group(1)) + 1 if array else None,

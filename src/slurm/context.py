@@ -118,6 +118,34 @@ class JobContext:
         """A port of the first node that was free when the job began."""
         return self._int("MASTER_PORT", default=29500)
 
+    def torch_distributed_env(self) -> dict[str, str]:
+        """The variables that `torch.distributed` reads, also for a job of one process.
+
+        `os.environ.update(ctx.torch_distributed_env())` comes before `init_process_group()`.
+        """
+        if not self._env.get("MASTER_PORT"):
+            from slurm.runner.ranks import free_port, reachable_name
+
+            # Nobody else has to find this place: it is a world of one process.
+            meeting = {"MASTER_ADDR": reachable_name("localhost"), "MASTER_PORT": str(free_port())}
+            self._env = {**self._env, **meeting}
+        return {
+            "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port),
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local_rank),
+            "WORLD_SIZE": str(self.world_size),
+            "LOCAL_WORLD_SIZE": str(self._local_world_size()),
+            "NODE_RANK": str(self.node_rank),
+        }
+
+    def _local_world_size(self) -> int:
+        from slurm.runner.steps import parse_counts
+
+        given = self._int("LOCAL_WORLD_SIZE")
+        counts = parse_counts(self._env.get("SLURM_STEP_TASKS_PER_NODE", ""))
+        return given or (counts[self.node_rank] if self.node_rank < len(counts) else 1)
+
     # ---- what it has ----------------------------------------------------------------------------
 
     @property

@@ -11,6 +11,7 @@ from signal import Signals
 
 from slurm import rundir
 from slurm.errors import OptionError
+from slurm.launch import ranks_per_node, torchrun_flags
 from slurm.model.options import sbatch_flags
 from slurm.model.packs import Pack
 from slurm.model.parts import Part
@@ -62,8 +63,8 @@ class Submission:
     def ranks(self) -> bool:
         """Whether the job has several processes, which srun has to start."""
         given = self.options
-        if given.get("launch") == "once":
-            return False
+        if given.get("launch") in ("once", "torchrun"):
+            return given["launch"] == "torchrun"
         return (
             int(str(given.get("ntasks") or 1)) > 1
             or int(str(given.get("ntasks_per_node") or 1)) > 1
@@ -359,10 +360,11 @@ def _start(job: Submission) -> list[str]:
     if job.step:
         # The pilot says what part of its allocation this is. The ranks agree on where they meet.
         lines += ["export SLURM_SDK_RANKS=1"] if job.ranks else []
-        words = ["srun", "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *words]
+        words = ["srun", "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *_launched(job, words)]
     elif job.ranks:
         lines += _rendezvous()
-        words = ["srun", "--kill-on-bad-exit=1", *_cpus_flag(job), *words]
+        flags = torchrun_flags(job.options) if _torchrun(job) else _cpus_flag(job)
+        words = ["srun", "--kill-on-bad-exit=1", *flags, *_launched(job, words)]
     # The warning is ignored until the runner has its handler: it would kill Python. The child
     # is in the background because a trap does not run while bash waits for a foreground child.
     lines += [
@@ -375,6 +377,18 @@ def _start(job: Submission) -> list[str]:
         "sdk_child=''",
     ]
     return lines
+
+
+def _torchrun(job: Submission) -> bool:
+    return job.options.get("launch") == "torchrun"
+
+
+def _launched(job: Submission, words: list[str]) -> list[str]:
+    """What srun starts: the runner, or once per node what starts the ranks there."""
+    if not _torchrun(job):
+        return words
+    launcher = shell_quote(f"{job.sdk}/slurm/runner/torchrun.py")
+    return [words[0], launcher, *words[2:], str(ranks_per_node(job.options))]
 
 
 def _cpus_flag(job: Submission) -> list[str]:

@@ -109,6 +109,7 @@ GOLDEN: list[tuple[str, object, object, list[tuple[str, str | None]]]] = [
     ("setup", ["a", "cat <<E\r\nx\r\nE"], ("a", "cat <<E\nx\nE"), []),
     ("teardown", ["rm -rf x"], ("rm -rf x",), []),
     ("all_ranks", True, True, []),
+    ("launch", "torchrun", "torchrun", []),
     ("sbatch", {"--core_spec": 2, "reboot": True, "no-kill": False},
      {"core-spec": "2", "reboot": True, "no-kill": False}, [("core-spec", "2"), ("reboot", None)]),
 ]  # fmt: skip

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ SUBMISSIONS = {
         submission(dependency="afterok:17"),
         options=normalize({"dependency": "singleton"}, where="test"),
     ),
+    "step": replace(submission(ntasks=2), step=True),
+    "torchrun": submission(nodes=2, ntasks_per_node=4, cpus_per_task=2, launch="torchrun"),
+    "once": submission(nodes=4, launch="once"),
     "odd_environment": submission(
         env={"QUOTES": 'it\'s "so"', "CODE": "$(rm -rf ~) `id` ${HOME}", "LINES": "a\nb", "NO": ""}
     ),

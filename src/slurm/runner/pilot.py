@@ -16,8 +16,8 @@ from slurm.runner import inbox, steps
 
 #: How often the inbox is read: quickly after an order or an end, then less and less.
 FASTEST, SLOWEST = 0.02, 1.0
-#: How long a step that was told to end may take before it is killed.
-PATIENCE = 30.0
+#: How long a step that was told to end may take before it is killed: as long as Slurm gives.
+PATIENCE = float(os.environ.get("SLURM_SDK_EMBEDDED_KILL_WAIT") or 30.0)
 #: A death by a signal is reported after this: the whole allocation may be what is ending.
 SECOND_THOUGHT = 1.0
 
@@ -272,8 +272,8 @@ class Pilot:
                 if now >= step.limit_at:
                     self._stop(step, "TIMEOUT")
                 if now >= step.kill_at:
-                    step.kill_at = float("inf")
-                    step.process.kill()
+                    step.kill_at = now + 1.0
+                    self._kill(step.process)
                 continue
             code = step.process.returncode
             step.ended_at = step.ended_at or now
@@ -285,6 +285,14 @@ class Pilot:
             self._room.give_back(step.place)
             self._active_at = now
             self._note_end(step, self._end_state(step, code), code)
+
+    @staticmethod
+    def _kill(process: "subprocess.Popen[bytes]") -> None:
+        """Kill what a step's script has started, so that it can say so; then the script itself."""
+        below = descendants(process.pid)
+        for pid in below or [process.pid]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def _end_state(self, step: Step, code: int) -> str:
         if code == 0:
@@ -326,6 +334,24 @@ class Pilot:
         given = {name: value for name, value in fields.items() if value != ""}
         line = rundir.format_event(kind, who, **dict(given, time=int(time.time())))
         rundir.append(self._notes, line.encode() + b"\n", sync=False)
+
+
+def descendants(pid: int) -> List[int]:
+    """The processes that a process has started, and those that they have."""
+    parents = {}  # type: Dict[int, List[int]]
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                with open(f"/proc/{name}/stat") as f:
+                    # The name in parentheses may contain anything, also parentheses.
+                    parent = int(f.read().rpartition(")")[2].split()[1])
+                parents.setdefault(parent, []).append(int(name))
+    found, left = [], [pid]  # type: List[int], List[int]
+    while left:
+        below = parents.get(left.pop(), [])
+        found += below
+        left += below
+    return found
 
 
 def serve(idle: float, ctx: JobContext) -> Dict[str, int]:

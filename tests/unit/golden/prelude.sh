@@ -1,5 +1,5 @@
 # Who this is: job, array index, attempt; and where this host writes its events.
-sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}
+sdk_job=${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_STEP_ORDER:+.$SLURM_STEP_ORDER}
 sdk_index=$((${SLURM_ARRAY_TASK_ID:-0} + SLURM_SDK_OFFSET))
 sdk_who="job=$sdk_job index=$sdk_index rank=- attempt=${SLURM_RESTART_COUNT:-0}"
 sdk_boot=0
