@@ -14,7 +14,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from slurm import rundir
 from slurm.api import family
 from slurm.api import slurm_commands as commands
-from slurm.runner import inbox
+from slurm.runner import cache, inbox
 
 #: One answer never carries more than this of a file.
 READ_LIMIT = 8 << 20
@@ -304,9 +304,16 @@ class Agent:
         wanted = {(job, self._path(run)): since for job, run, since in jobs}
         rows = commands.expand_rows(self.scheduler.status([job for job, _, _ in jobs]))
         found = {}  # type: Dict[Tuple[str, str], Any]
+        whole = {}  # type: Dict[Tuple[str, str], Any]
         for row in rows:
             if (row.job_id, row.work_dir) in wanted:
                 found[(row.job_id, row.work_dir)] = row
+            whole[(row.job_id, row.work_dir)] = row
+        for job, path in wanted:
+            # The rest of an array that was cancelled before it began is listed under its bare id.
+            rest = whole.get((job.partition("_")[0], path))
+            if (job, path) not in found and rest is not None:
+                found[(job, path)] = rest._replace(job_id=job)
         missing = [key for key in wanted if key not in found]
         if missing and hasattr(self.scheduler, "accounting"):
             since = min(wanted[key] for key in missing) - 86400
@@ -322,7 +329,7 @@ class Agent:
         by_name = {(job, commands.accounted_path(path)): (job, path) for job, path in jobs}
         found = {}  # type: Dict[Any, Any]
         ids = sorted({job.partition("_")[0] for job, _ in jobs})
-        for row in self.scheduler.accounting(ids, since):
+        for row in commands.expand_rows(self.scheduler.accounting(ids, since)):
             key = by_name.get((row.job_id, row.work_dir))
             # A row that never ended is what the database kept of a job nobody has any more.
             if key is not None and row.end is not None:
@@ -410,6 +417,14 @@ class Agent:
         answer["parts"] = list(self._part_ids(path).items()) if parts else []
         answer["seen"] = sizes
         return answer
+
+    def cache_lookup(self, keys: Sequence[str]) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
+        """Where the values of calls lie that were made before, by cache key."""
+        return cache.look_up(self.base, list(keys))
+
+    def cache_clear(self, target: Optional[str]) -> int:
+        """Forget all cached values, or those of one function."""
+        return cache.clear(self.base, target)
 
     def read_value(self, run: str, name: str) -> bytes:
         """The bytes of a large value; the client verifies their checksum."""

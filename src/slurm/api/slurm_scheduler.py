@@ -24,7 +24,7 @@ _NO_CONF = (
 
 
 #: Slurm's words when more jobs would be queued than the user may have; later it may say yes.
-_SUBMIT_LIMIT = "(?i)MaxSubmit|SubmitJobsLimit|SubmitJobLimit|job submit limit"
+_SUBMIT_LIMIT = "(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array"
 
 
 class ExecResult(NamedTuple):
