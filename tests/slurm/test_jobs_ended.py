@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from slurm import Cluster, Job, JobContext, errors, task
+from slurm import Cluster, Job, JobContext, errors, outcome, task
 from slurm.stack import RunningCluster
 
 #: A guard against hangs; the controller looks at time limits every 30 s only.
@@ -300,6 +300,30 @@ def test_a_run_directory_that_the_node_cannot_see_is_named(cluster: Cluster) -> 
     error = wait_error(job)
     assert isinstance(error, errors.RunDirNotVisible)
     assert "job_base_dir" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"), [(3, errors.JobFailed), (0, errors.FunctionExited)], ids=["3", "0"]
+)
+def test_a_job_that_has_ended_is_told_although_slurm_calls_it_running(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: int, expected: type[errors.JobError]
+) -> None:
+    def vanish(code: int) -> None:
+        os._exit(code)
+
+    # Slurm's answer as it is for half an hour when slurmd was restarted at the wrong moment.
+    scheduler: Any = cluster.watcher.backend.agent.scheduler  # type: ignore[attr-defined]
+    real = scheduler.status
+    monkeypatch.setattr(
+        scheduler,
+        "status",
+        lambda ids: [row._replace(state="RUNNING", end=None) for row in real(ids)],
+    )
+    monkeypatch.setattr(outcome, "STALE", 3.0)
+    job = cluster.submit(task(vanish))(code)
+    error = wait_error(job)
+    assert type(error) is expected
+    assert error.exit_code == code  # type: ignore[attr-defined]
 
 
 def test_an_upstream_that_fails_ends_the_jobs_behind_it(cluster: Cluster) -> None:
