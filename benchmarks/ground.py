@@ -113,7 +113,7 @@ class Ground:
             return None
         self._peers.append(found)
         if needs:
-            self.versions[needs.partition("==")[0]] = str(found.facts["version"])
+            self.versions[f"{needs.partition('==')[0]} (peer)"] = str(found.facts["version"])
         return found
 
     def end_peers(self) -> None:
