@@ -9,13 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
 from slurm import errors, rundir
 from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
+from slurm.cache import target_of
 from slurm.inheritance import inherited
 from slurm.job import Job, read_metadata
 from slurm.journal import Journal, journal_for
@@ -96,16 +96,18 @@ class Cluster:
         """The cluster of a profile in the nearest `Slurmfile.toml`, or in `$SLURMFILE`."""
         from slurm.config import find_slurmfile, load_profile
 
-        return cls(**{**load_profile(find_slurmfile(), profile), **overrides})
+        return cls(**_override(load_profile(find_slurmfile(), profile), overrides))
 
     @classmethod
     def from_file(
         cls, path: str | os.PathLike[str], profile: str | None = None, **overrides: Any
     ) -> Self:
         """The cluster of a profile in this Slurmfile."""
+        from pathlib import Path
+
         from slurm.config import load_profile
 
-        return cls(**{**load_profile(Path(path), profile), **overrides})
+        return cls(**_override(load_profile(Path(path), profile), overrides))
 
     @classmethod
     def from_backend(cls, backend: Backend, **options: Any) -> Self:
@@ -325,6 +327,10 @@ class Cluster:
             one_by_one=throttled,
         )
 
+    def clear_cache(self, task: Task[..., Any] | None = None) -> int:
+        """Forget the cached values of a task, or of all; how many there were. No run is deleted."""
+        return self.backend.cache_clear(None if task is None else target_of(task.unwrapped))
+
     def get_job(self, job_id: str | int) -> Any:
         """The job with this id again."""
         return self.attach(str(job_id))
@@ -362,6 +368,23 @@ _QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
     "scheduler_polls": lambda c: c.watcher.polls,
 }
 
+
+def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """A profile with other arguments put over it; options that exclude each other make way."""
+    own = {name: overrides[name] for name in overrides if name in _ARGUMENTS}
+    options = {name: value for name, value in overrides.items() if name not in _ARGUMENTS}
+    given = {name: value for name, value in profile.items() if name not in _ARGUMENTS}
+    kept = {name: profile[name] for name in profile if name in _ARGUMENTS}
+    return {
+        **kept,
+        **own,
+        **merge(given, options),
+        **{k: None for k in options if options[k] is None},
+    }
+
+
+#: What `Cluster` takes besides options of tasks.
+_ARGUMENTS = ("backend_type", "job_base_dir", "packaging")
 
 #: Arrays up to this size fit every scheduler, so its limits need not be asked for.
 SMALL_ARRAY = 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -187,6 +186,8 @@ class JobContext:
 
     def _ask_time_left(self) -> float | None:
         # Slurm before 23.02 does not tell the job its end; one question, then it is known.
+        import subprocess
+
         from slurm.errors import OptionError
         from slurm.model.units import parse_duration
 

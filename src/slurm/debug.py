@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
-import secrets
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slurm.array import ArrayJob
 from slurm.context import JobContext
 from slurm.job import Job
+from slurm.journal import current_journal
 from slurm.model.ids import make_run_name
 from slurm.model.states import JobState
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
+from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -47,15 +49,19 @@ class DebugJob(Job[T]):
         self._function = function
         self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
+        self._task = task
         job_id = str(next(_ids))
         super().__init__(
             cluster,
-            run=make_run_name(task.name, time.localtime(), secrets.token_hex(3)),
+            run=make_run_name(task.name, time.localtime(), os.urandom(3).hex()),
             job_id=job_id,
             name=task.name,
             options=options,
             submitted=time.time(),
         )
+        journal = current_journal()
+        if journal is not None:
+            journal.keep(self.run, [self], self.name)
 
     # Everything that asks about a future reads `_state`: result, done, wait, as_completed, await.
     @property
@@ -71,7 +77,10 @@ class DebugJob(Job[T]):
 
     def _execute(self) -> None:
         args, kwargs = self._call
-        if self._context is not None and self._context[0] not in kwargs:
+        if isinstance(self._task, Workflow):
+            self._function = functools.partial(self._task.run_here, self.cluster, run=self.run)
+            args, kwargs = [args, kwargs], {}
+        elif self._context is not None and self._context[0] not in kwargs:
             name, position = self._context
             context = JobContext(self._variables(), os.path.join(self.path))
             if position is not None and len(args) > position:

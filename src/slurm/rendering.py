@@ -6,7 +6,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from signal import Signals
 
 from slurm import rundir
@@ -57,7 +56,7 @@ class Submission:
     @property
     def relative(self) -> str:
         """The run as seen from the base directory: how event lines name it."""
-        return str(PurePosixPath(self.run).relative_to(self.base))
+        return self.run[len(self.base) :].lstrip("/")
 
     @property
     def ranks(self) -> bool:

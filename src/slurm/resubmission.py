@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import secrets
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +40,7 @@ def resubmit(
     chosen = [blobs[index] for index in indexes]
     name = str(metadata.get("task", run))
     packing, count, throttle = plan_packs(pack, len(chosen), merged, _throttle(merged))
-    place = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
+    place = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
     submission = Submission(
         run=f"{cluster.base}/{place}",
         base=cluster.base,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import secrets
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
+from slurm.cache import keys_file, submit_cached
 from slurm.dependencies import Dependency
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
@@ -53,6 +53,8 @@ class Plan:
     arguments: ShippedArguments
     cut: Cut | None
     upstream: tuple[Dependency, ...]
+    #: Under which keys the values of the calls are cached.
+    keys: tuple[str | None, ...] = ()
 
     @property
     def environment(self) -> Environment:
@@ -151,6 +153,8 @@ class Submitter(Generic[P, T]):
         batch = self.cluster.collecting
         if batch is not None:
             return batch.add(self, Call(args, kwargs))
+        if self.options.get("cache"):
+            return self._cached([Call(args, kwargs)], None, {}, array=False)[0]
         return self.send(self.plan(*args, **kwargs))[0]
 
     def send_calls(self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool) -> None:
@@ -159,11 +163,15 @@ class Submitter(Generic[P, T]):
         Where they do not, the array begins when all they wait for are over, and each of its
         elements looks for itself whether its own have succeeded.
         """
-        if len(calls) == 1:
-            plan = self._plan(calls, None, {}, array=False)
+        array = len(calls) > 1
+        throttle = self.options.get("array_throttle") if array else None
+        loose = array and not same
+        if self.options.get("cache"):
+            sent_jobs = self._cached(calls, throttle, {}, array, loose, watch=False)
         else:
-            plan = self._plan(calls, self.options.get("array_throttle"), {}, True, loose=not same)
-        for job, sent in zip(jobs, self.send(plan, watch=False), strict=True):
+            plan = self._plan(calls, throttle, {}, array, loose)
+            sent_jobs = self.send(plan, watch=False)
+        for job, sent in zip(jobs, sent_jobs, strict=True):
             job.take_place(sent)
             job.watch()
 
@@ -181,6 +189,12 @@ class Submitter(Generic[P, T]):
             from slurm.debug import debug_map
 
             return debug_map(self, [call_of(item, unpack) for item in items], common or {})
+        if self.options.get("cache") and pack is None:
+            calls = [call_of(item, unpack) for item in items]
+            limit = self._throttle(max_concurrent)
+            jobs = self._cached(calls, limit, common or {}, array=True)
+            new = next((job for job in jobs if not job.cached), jobs[0])
+            return make_array(self.cluster, new.run, self.task.name, jobs)
         plan = self.plan_map(
             items, max_concurrent=max_concurrent, common=common, unpack=unpack, pack=pack
         )
@@ -200,10 +214,30 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         """The same for a map."""
+        calls = (call_of(item, unpack) for item in items)
+        limit = self._throttle(max_concurrent)
+        return self._plan(calls, limit, common or {}, array=True, pack=pack)
+
+    def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")
         limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
-        calls = (call_of(item, unpack) for item in items)
-        return self._plan(calls, limit["array_throttle"], common or {}, array=True, pack=pack)
+        return limit["array_throttle"]
+
+    def _cached(
+        self,
+        calls: Sequence[Call],
+        throttle: object,
+        common: Mapping[str, Any],
+        array: bool,
+        loose: bool = False,
+        watch: bool = True,
+    ) -> list[Job[T]]:
+        """Submit those of the calls whose values are not there yet; the jobs of all."""
+
+        def plan(missing: Sequence[Call]) -> Plan:
+            return self._plan(missing, throttle, common, array, loose)
+
+        return submit_cached(self, calls, common, plan, watch)
 
     def _plan(
         self,
@@ -235,7 +269,7 @@ class Submitter(Generic[P, T]):
             conditions = (*conditions, Dependency(kind, arguments.upstream))
         journal = cluster.journal
         name = str(self.options.get("job_name") or self.task.name)
-        run = cluster.place(make_run_name(name, time.localtime(), secrets.token_hex(3)))
+        run = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
         submission = Submission(
             run=f"{cluster.base}/{run}",
             base=cluster.base,
@@ -289,6 +323,8 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         rundir.METADATA: _json(metadata),
         rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
+    if plan.keys:
+        files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
     waits = rundir.has_token(plan.script)
@@ -319,6 +355,8 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
             return send(cluster, smaller, arguments, watch)
         by_part = dict(enumerate(ids))
     jobs = make_jobs(cluster, submission.relative, metadata, by_part)
+    if journal is not None:
+        journal.keep(submission.relative, jobs)
     for job in jobs:
         job.options = plan.options
         if watch:

@@ -7,7 +7,6 @@ So it takes and gives plain values only, needs the standard library, and keeps t
 import json
 import os
 import re
-import shutil
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -61,7 +60,7 @@ class Agent:
                 rundir.write_atomically(target, content, sync=False)
             os.rename(temporary, os.path.join(home, name))
         except OSError as error:
-            shutil.rmtree(temporary, ignore_errors=True)
+            _remove(temporary)
             if not self.has_sdk(name):
                 raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
 
@@ -106,7 +105,7 @@ class Agent:
         except AgentError as error:
             if not ids:
                 if error.kind in ("refused", "limit", "missing"):
-                    shutil.rmtree(path, ignore_errors=True)
+                    _remove(path)
                 raise
             if error.kind != "limit":
                 self.scheduler.cancel(ids)
@@ -151,6 +150,15 @@ class Agent:
         step += ";" + cluster if cluster else ""
         self._remember(path, 0, step)
         return step
+
+    def append_calls(self, run: str, data: bytes) -> None:
+        """Append calls to the inbox of a block of workers."""
+        folder = inbox.inbox_folder(self._path(run), rundir.CALLS)
+        try:
+            rundir.make_private_folder(folder)
+            rundir.append(os.path.join(folder, rundir.CALLS + ".seg"), data, sync=False)
+        except OSError as error:
+            raise AgentError("rundir", f"{folder} cannot be written: {error.strerror}") from error
 
     def tell_pilot(self, allocation: str, job: str, words: Sequence[str], text: str = "") -> None:
         """Leave words for the pilot of an allocation."""
@@ -254,7 +262,7 @@ class Agent:
                 rundir.write_atomically(os.path.join(path, name), content, sync=False)
         except OSError as error:
             if not isinstance(error, FileExistsError):
-                shutil.rmtree(path, ignore_errors=True)
+                _remove(path)
             text = f"{path} cannot be written: {error.strerror}"
             raise AgentError("rundir", text) from error
 
@@ -457,3 +465,10 @@ class Agent:
         if not path.startswith(self.base + os.sep):
             raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
         return path
+
+
+def _remove(path: str) -> None:
+    """Remove a directory that will not be used; what cannot be removed does no harm."""
+    import shutil  # slow to import, and seldom needed
+
+    shutil.rmtree(path, ignore_errors=True)

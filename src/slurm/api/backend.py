@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -166,6 +165,18 @@ class Backend(ABC):
         data: bytes = self._call("read", run, name, offset, limit)
         return data
 
+    def cache_lookup(
+        self, keys: Sequence[str]
+    ) -> tuple[dict[str, tuple[str, bytes]], dict[str, bytes]]:
+        """The runs and records of calls that were made before, by key; and the runs' metadata."""
+        found, metadata = self._call("cache_lookup", list(keys))
+        return found, metadata
+
+    def cache_clear(self, target: str | None) -> int:
+        """Forget all cached values, or those of one function; how many they were."""
+        count: int = self._call("cache_clear", target)
+        return count
+
     def read_value(self, run: str, name: str) -> bytes:
         """The bytes of a large value."""
         data: bytes = self._call("read_value", run, name)
@@ -227,6 +238,8 @@ def _scheduler_here() -> str:
 
 def _without_slurm() -> bool:
     """True for a machine that is no part of a Slurm cluster; a half one is refused."""
+    import shutil
+
     if shutil.which("sbatch"):
         return False
     signs = [f"${name}" for name in ("SLURM_CONF", "SLURM_JOB_ID") if os.environ.get(name)]

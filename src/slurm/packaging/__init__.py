@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -67,6 +66,8 @@ def _check_version(python: str, reason: str) -> None:
 @functools.lru_cache(maxsize=32)
 def python_version(python: str) -> tuple[int, int] | None:
     """The version of an interpreter, None where it cannot be asked from here."""
+    import subprocess
+
     ask = "import json, sys; print(json.dumps(sys.version_info[:2]))"
     try:
         done = subprocess.run(

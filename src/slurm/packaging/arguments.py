@@ -53,6 +53,15 @@ def call_of(item: object, unpack: bool = True) -> Call:
     return Call((item,), {})
 
 
+def binder(
+    function: Callable[..., Any],
+    context: tuple[str, int | None] | None,
+    common: Mapping[str, Any],
+) -> Callable[[Call], Any]:
+    """What gives the arguments of a call by name, defaults included: `f(1)` is `f(x=1)`."""
+    return _Shape(function, context, common).bound
+
+
 def ship_arguments(
     function: Callable[..., Any],
     calls: Iterable[Call],
@@ -139,6 +148,15 @@ class _Shape:
                 f"{where}{self.name}{signature} cannot be called like this: {error}",
                 hint=f"call it as {self.name}{signature}",
             ) from None
+
+    def bound(self, call: Call) -> Any:
+        """The values of a call by the names of the parameters, as they are where none are known."""
+        kwargs = {**self._common, **call.kwargs}
+        if self._without_context is None:
+            return [call.args, kwargs]
+        found = self._without_context.bind(*call.args, **kwargs)
+        found.apply_defaults()
+        return found.arguments
 
     def label(self, position: int) -> str:
         """The name of a positional argument."""

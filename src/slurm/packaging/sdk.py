@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 
 #: What only a client needs stays at home.
@@ -36,6 +35,8 @@ def sdk_files() -> dict[str, bytes]:
 @functools.lru_cache(maxsize=1)
 def sdk_hash() -> str:
     """The name of the copy: it changes when any byte of it does."""
+    import hashlib
+
     digest = hashlib.blake2b(digest_size=10)
     for path, content in sdk_files().items():
         digest.update(f"{path}\0{len(content)}\0".encode())
