@@ -76,6 +76,10 @@ class Job(Future[T], Generic[T]):
 
     #: Where the outcomes of its items come together, for a job of a packed map.
     packed: Any = None
+    #: Whether the value was there already: an earlier call with the same code and arguments.
+    cached = False
+    #: Under which key the value is cached; None where it is not.
+    cache_key: str | None = None
 
     def __init__(
         self,
@@ -133,6 +137,9 @@ class Job(Future[T], Generic[T]):
         self.run, self.index, self.part = other.run, other.index, other.part
         self.submitted, self.options, self.key = other.submitted, other.options, other.key
         self.evidence = other.evidence
+        self.cached, self.cache_key = other.cached, other.cache_key
+        if other.cached:
+            self.settle(Verdict.VALUE)
 
     @property
     def id(self) -> str:

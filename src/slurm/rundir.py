@@ -36,6 +36,8 @@ CHECKPOINT = "checkpoint"
 TASKS = "tasks"
 INBOX = "inbox"
 STEPS = "steps.txt"
+CALLS = "calls"
+CACHE_KEYS = "cache.txt"
 SHARED_FOLDER = "shared"
 
 #: The folders that every run has from the start.
@@ -45,9 +47,13 @@ FOLDERS = (LOGS, RESULTS, EVENTS, VALUES, SUBMIT, BEATS)
 BASE_IDS = ".ids"
 BASE_EVENTS = ".events"
 BASE_SDK = ".sdk"
+BASE_CACHE = ".cache"
 
 #: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
 EXIT_NOT_WRITTEN = 74
+
+#: How many characters a cache key has.
+KEY_LENGTH = 40
 
 #: Values larger than this lie in a file of their own.
 LARGE = 1 << 20
@@ -227,12 +233,13 @@ def append_record(
     header: Dict[str, Any],
     payload: bytes,
     sync: bool = True,
-) -> None:
+) -> Tuple[str, int, int]:
     """Append one record to this host's segment of the run and bring it to the disk.
 
     A large payload goes to a file of its own first (temporary name, fsync, rename), so that the
     record that points to it is never there before it. So does one that contains a marker (say, the
-    bytes of a segment): a torn record must not hold what looks like another.
+    bytes of a segment): a torn record must not hold what looks like another. Returns where the
+    record lies: the name of the segment, its first byte and its length.
     """
     if len(payload) > LARGE or _MARKER in payload:
         name = f"{who.job}.{who.index}.{who.rank}.{who.attempt}.pkl"
@@ -240,7 +247,9 @@ def append_record(
         header = dict(header, file=name, size=len(payload), crc=zlib.crc32(payload))
         payload = b""
     data = encode_record(who, kind, header, payload)
-    append(os.path.join(run, RESULTS, host_token() + ".seg"), data, sync=sync)
+    segment = host_token() + ".seg"
+    end = append(os.path.join(run, RESULTS, segment), data, sync=sync)
+    return segment, end - len(data), len(data)
 
 
 def sync_records(run: str) -> None:
@@ -399,7 +408,11 @@ def encode_function(header: Dict[str, Any], pickled: bytes) -> bytes:
 def read_function(run: str) -> Tuple[Dict[str, Any], bytes]:
     """The header and the pickle of the run's function."""
     path = os.path.join(run, FUNCTION)
-    data = read_trusted(path)
+    return decode_function(read_trusted(path), path)
+
+
+def decode_function(data: bytes, path: str) -> Tuple[Dict[str, Any], bytes]:
+    """The header and the pickle in the bytes of a function file."""
     size = _HEAD.unpack_from(data)[0] if len(data) >= _HEAD.size else len(data)
     head, pickled = data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size :]
     if len(head) < size:
@@ -491,8 +504,11 @@ def read_trusted(path: str) -> bytes:
 # ---- writing ------------------------------------------------------------------------------------
 
 
-def append(path: str, data: bytes, sync: bool) -> None:
-    """Append by ONE write: the kernel keeps the writes of processes on one host apart."""
+def append(path: str, data: bytes, sync: bool) -> int:
+    """Append by ONE write: the kernel keeps the writes of processes on one host apart.
+
+    Returns where the data ends in the file.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         written = os.write(fd, data)
@@ -501,6 +517,7 @@ def append(path: str, data: bytes, sync: bool) -> None:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
         if sync:
             os.fsync(fd)
+        return os.lseek(fd, 0, os.SEEK_CUR)
     finally:
         os.close(fd)
 

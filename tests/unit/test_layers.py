@@ -18,7 +18,7 @@ LAYERS: list[set[str]] = [
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission",
         "inheritance", "journal", "returned", "graph", "allocation", "batch",
-        "packed", "packed_run",
+        "packed", "packed_run", "cache", "content", "retry",
     },
     {"failure", "outcome"},
     {"packaging", "rendering", "api", "context", "runner", "launch"},

@@ -110,6 +110,7 @@ GOLDEN: list[tuple[str, object, object, list[tuple[str, str | None]]]] = [
     ("teardown", ["rm -rf x"], ("rm -rf x",), []),
     ("all_ranks", True, True, []),
     ("launch", "torchrun", "torchrun", []),
+    ("cache", "v2", "v2", []),
     ("sbatch", {"--core_spec": 2, "reboot": True, "no-kill": False},
      {"core-spec": "2", "reboot": True, "no-kill": False}, [("core-spec", "2"), ("reboot", None)]),
 ]  # fmt: skip

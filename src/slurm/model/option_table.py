@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from slurm.model import again
 from slurm.model import option_values as of
 from slurm.model.units import (
     GpuRequest,
@@ -144,6 +145,8 @@ OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("all_ranks", None, of.flag, "The result is the list of all ranks' values."),
     OptionSpec("launch", None, of.choice("srun", "torchrun", "once"),
                "Who starts the ranks; `once`: one process, whatever the job has."),
+    OptionSpec("cache", None, again.caching,
+               "Keep the value: a call that was made before is not made again."),
 )  # fmt: skip
 
 BY_NAME = {spec.name: spec for spec in OPTIONS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from slurm.errors import OptionError, nearest
@@ -103,6 +103,7 @@ class TaskOptions(TypedDict, total=False):
     teardown: str | Sequence[str] | None
     all_ranks: bool | None  # the result is the list of all ranks' values
     launch: str | None  # "srun", "torchrun", or "once": one process, whatever the job has
+    cache: bool | str | Callable[..., str] | None  # True, or text for the code, or a key function
     sbatch: Mapping[str, bool | int | str] | None  # any other flag: {"core-spec": 2}
 
 

@@ -35,7 +35,8 @@ def main(argv: List[str]) -> int:
         from slurm.runner.packed import run_pack
 
         return run_pack(run, who, *map(int, argv[2:]))
-    if who.attempt and has_value(run, who):
+    again = who.attempt or os.environ.get("SLURM_SDK_AGAIN")
+    if again and has_value(run, who):
         sys.stderr.write("slurm-sdk: an earlier attempt has the value; nothing to run\n")
         return 0
     note(run, rundir.format_event("start", who, pid=os.getpid(), time=int(time.time())))
@@ -231,12 +232,16 @@ def record(
     """Write the outcome; what cannot be written is said in the log and by exit code 74."""
     header.setdefault("python", "{}.{}.{}".format(*sys.version_info[:3]))
     try:
-        rundir.append_record(run, who, kind, header, payload)
+        place = rundir.append_record(run, who, kind, header, payload)
         line = rundir.format_event("record", who, outcome=kind, time=int(time.time()))
         rundir.append_event(run, line)
     except OSError as error:
         say(f"slurm-sdk: the result could not be written: {error}\n")
         return rundir.EXIT_NOT_WRITTEN
+    if kind == rundir.VALUE and os.path.exists(os.path.join(run, rundir.CACHE_KEYS)):
+        from slurm.runner.cache import remember
+
+        remember(run, who, header, place)
     return code
 
 

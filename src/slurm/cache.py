@@ -1,0 +1,170 @@
+"""Caching: a call that was made before, with the same code and arguments, is not made again."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from slurm import errors, rundir
+from slurm.content import Digest
+from slurm.job import Job, read_metadata
+from slurm.model.parts import Part
+from slurm.outcome import Verdict
+from slurm.packaging import prepare, python_version
+from slurm.packaging.arguments import Call, binder
+from slurm.packaging.function import context_parameter
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+    from slurm.rendering import Environment
+    from slurm.submission import Plan, Submitter
+
+log = logging.getLogger("slurm")
+
+
+def keys_of(
+    function: Callable[..., Any],
+    cache: object,
+    environment: Environment,
+    calls: Sequence[Call],
+    common: Mapping[str, Any],
+) -> list[str | None]:
+    """The cache key of each call; None where the arguments have no content that can be compared.
+
+    `cache` is the task's option: True, a text that stands for the code, or a function of the
+    arguments whose text stands for all.
+    """
+    code = code_key(function, cache, environment)
+    bind = binder(function, context_parameter(function), common)
+    keys: list[str | None] = []
+    for call in calls:
+        if callable(cache):
+            given = cache(*call.args, **{**common, **call.kwargs})
+            keys.append(_joined(code, _own_text(given, function)))
+            continue
+        try:
+            keys.append(_joined(code, Digest().of(bind(call))))
+        except Exception as error:  # noqa: BLE001 - reads objects by code of any class
+            log.warning(
+                "a call of %s is not cached: its arguments have no comparable content (%s: %s)",
+                target_of(function),
+                type(error).__name__,
+                error,
+            )
+            keys.append(None)
+    return keys
+
+
+def code_key(function: Callable[..., Any], cache: object, environment: Environment) -> str:
+    """What the keys of all calls of a task have in common."""
+    if callable(cache):
+        return _joined(target_of(function))
+    if isinstance(cache, str):
+        return _joined(target_of(function), cache)
+    return _joined(
+        target_of(function),
+        Digest().of_function(function),
+        _python(environment.python),
+        # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
+        str(getattr(environment, "digest", "")),
+    )
+
+
+def submit_cached(
+    submitter: Submitter[..., Any],
+    calls: Sequence[Call],
+    common: Mapping[str, Any],
+    submit: Callable[[Sequence[Call]], Plan],
+    watch: bool = True,
+) -> list[Job[Any]]:
+    """The jobs of calls, in order: finished ones for known calls, new ones for the others.
+
+    `submit` makes the plan of those that have to be made.
+    """
+    function = submitter.task.unwrapped
+    environment = prepare(submitter.packaging, function, submitter.options)
+    keys = keys_of(function, submitter.options["cache"], environment, calls, common)
+    hits = look_up(submitter.cluster, keys)
+    missing = [position for position in range(len(calls)) if position not in hits]
+    if missing or not calls:
+        plan = replace(submit([calls[p] for p in missing]), keys=tuple(keys[p] for p in missing))
+        for position, job in zip(missing, submitter.send(plan, watch), strict=True):
+            job.cache_key = keys[position]
+            hits[position] = job
+    return [hits[position] for position in range(len(calls))]
+
+
+def look_up(cluster: Cluster, keys: Sequence[str | None]) -> dict[int, Job[Any]]:
+    """The finished jobs of those calls whose values are stored, by position; one round trip."""
+    wanted = sorted({key for key in keys if key is not None})
+    if not wanted:
+        return {}
+    found, metadata = cluster.backend.cache_lookup(wanted)
+    known = {run: read_metadata(data) for run, data in metadata.items()}
+    jobs = {}
+    for position, key in enumerate(keys):
+        if key in found:
+            run, data = found[key]
+            jobs[position] = _finished(cluster, run, data, known[run], key)
+    return jobs
+
+
+def keys_file(keys: Sequence[str | None]) -> bytes:
+    """The keys of a run's calls, for its runner: one line of the same length each."""
+    return "".join(f"{key or '-' * rundir.KEY_LENGTH}\n" for key in keys).encode()
+
+
+def _finished(
+    cluster: Cluster, run: str, data: bytes, metadata: dict[str, Any], key: str
+) -> Job[Any]:
+    record = rundir.decode_records(data)[0][0]
+    parts = [Part(*part) for part in metadata.get("parts") or ()]
+    holds = (p for p in parts if p.offset <= record.index < p.offset + p.size)
+    job: Job[Any] = Job(
+        cluster,
+        run=run,
+        job_id=record.job,
+        name=str(metadata.get("task", run)),
+        options=dict(metadata.get("options", {})),
+        submitted=float(metadata.get("submitted", 0.0)),
+        ranks=int(metadata.get("ranks", 1)),
+        index=record.index,
+        part=next(holds, None),
+    )
+    job.cached, job.cache_key = True, key
+    job.evidence.records.append(record)
+    job.settle(Verdict.VALUE)
+    return job
+
+
+def target_of(function: Callable[..., Any]) -> str:
+    """The module and name of a function, as runs call it."""
+    module = getattr(function, "__module__", None)
+    return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _python(python: str) -> str:
+    here = sys.version_info[:2]
+    found = here if python == sys.executable or "/" not in python else python_version(python)
+    return python if found is None else "{}.{}".format(*found)
+
+
+def _own_text(given: object, function: Callable[..., Any]) -> str:
+    if isinstance(given, str) and given:
+        return given
+    raise errors.OptionError(
+        f"cache= of {target_of(function)} returned {given!r}; a key is text that is not empty",
+        hint="return text made of what the result depends on: lambda path: path",
+    )
+
+
+def _joined(*texts: str) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        data = text.encode()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()[: rundir.KEY_LENGTH]

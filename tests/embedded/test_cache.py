@@ -1,0 +1,292 @@
+"""Cached tasks: what was computed before is found again, by this process and by others."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm import Cluster, Job, OptionError, Task, task
+
+LIMIT = 60.0
+
+
+def counting(log: Path, **options: Any) -> Task[..., int]:
+    """A cached task that leaves a line in `log` each time it really runs."""
+
+    def double(x: int, plus: int = 0) -> int:
+        with log.open("a") as f:
+            f.write(f"{x}\n")
+        return 2 * x + plus
+
+    return task(**{"cache": True, **options})(double)
+
+
+def runs(log: Path) -> list[int]:
+    return sorted(map(int, log.read_text().split())) if log.exists() else []
+
+
+def test_the_same_call_again_gives_the_stored_value_and_submits_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    first = double(4)
+    assert (first.result(LIMIT), first.cached) == (8, False)
+    again = double(4)
+    assert again.done()
+    assert (again.result(), again.cached, again.id) == (8, True, first.id)
+    assert again.state == "COMPLETED"
+    assert runs(tmp_path / "log") == [4]
+
+
+def test_other_arguments_are_another_call(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    assert double(1).result(LIMIT) == 2
+    assert double(1, plus=5).result(LIMIT) == 7
+
+
+def test_arguments_by_position_by_name_and_by_default_are_the_same_call(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    double(3).result(LIMIT)
+    assert double(x=3).cached
+    assert double(3, plus=0).cached
+    assert double(plus=0, x=3).cached
+
+
+def test_a_changed_closure_is_another_function(cluster: Cluster, tmp_path: Path) -> None:
+    def scaled(by: int) -> Task[..., int]:
+        return task(cache=True)(lambda x: by * x)
+
+    assert scaled(2)(5).result(LIMIT) == 10
+    assert scaled(3)(5).result(LIMIT) == 15
+    assert scaled(2)(5).cached
+
+
+HELPED = """
+from slurm import Cluster, task
+from helper_of_cached import helper
+
+@task(cache=True)
+def f(x):
+    return helper(x)
+
+with Cluster("embedded", job_base_dir={base!r}):
+    job = f(1)
+    print(job.result(60), job.cached)
+"""
+
+
+def in_a_process(tmp_path: Path, code: str) -> str:
+    script = tmp_path / "script.py"
+    script.write_text(code)
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_another_process_finds_the_value_until_a_function_that_is_called_changes(
+    tmp_path: Path,
+) -> None:
+    code = HELPED.format(base=str(tmp_path / "jobs"))
+    helper = tmp_path / "helper_of_cached.py"
+    helper.write_text("def helper(x):\n    return x + 1\n")
+    assert in_a_process(tmp_path, code) == "2 False"
+    assert in_a_process(tmp_path, code) == "2 True"
+    helper.write_text("# moved\n\n\ndef helper(x):\n    return x + 1\n")
+    assert in_a_process(tmp_path, code) == "2 True"
+    helper.write_text("def helper(x):\n    return x + 2  # other code\n")
+    assert in_a_process(tmp_path, code) == "3 False"
+
+
+def test_sets_and_shared_parts_have_the_same_content_in_every_process(tmp_path: Path) -> None:
+    code = """
+        from slurm import Cluster, task
+
+        @task(cache=True)
+        def size(words, pairs):
+            return len(words) + len(pairs)
+
+        with Cluster("embedded", job_base_dir={base!r}):
+            one = "a" * 3
+            job = size({{"x", "yy", "zzz", one}}, [one, "".join(["a", "aa"])])
+            print(job.result(60), job.cached)
+    """
+    code = textwrap.dedent(code).format(base=str(tmp_path / "jobs"))
+    assert in_a_process(tmp_path, code) == "6 False"
+    for _ in range(3):  # each with another seed for the order of sets
+        assert in_a_process(tmp_path, code) == "6 True"
+
+
+def test_a_map_submits_only_what_is_missing_and_keeps_its_length(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    double.map([1, 3]).results(LIMIT)
+    array = double.map([0, 1, 2, 3, 3])
+    assert array.results(LIMIT) == [0, 2, 4, 6, 6]
+    assert [job.cached for job in array] == [False, True, False, True, True]
+    assert runs(tmp_path / "log") == [0, 1, 2, 3]
+    whole = double.map([3, 2, 1, 0])
+    assert whole.done()
+    assert whole.results() == [6, 4, 2, 0]
+    assert all(job.cached for job in whole)
+
+
+def test_calls_of_a_batch_are_looked_up_too(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    double(1).result(LIMIT)
+    with cluster.batch():
+        jobs = [double(x) for x in (1, 2)]
+    assert [job.result(LIMIT) for job in jobs] == [2, 4]
+    assert [job.cached for job in jobs] == [True, False]
+
+
+def test_a_chain_of_cached_tasks_is_found_by_its_first_arguments(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    last = double(double(1))
+    assert last.result(LIMIT) == 4
+    inner = double(1)
+    assert inner.cached
+    assert double(inner).cached
+
+
+def test_a_text_stands_for_the_code(cluster: Cluster, tmp_path: Path) -> None:
+    def version(text: str, by: int) -> Task[..., int]:
+        def scaled(x: int) -> int:
+            return by * x
+
+        return task(cache=text)(scaled)
+
+    assert version("v1", 2)(5).result(LIMIT) == 10
+    assert version("v1", 3)(5).result(LIMIT) == 10
+    assert version("v1", 2)(6).result(LIMIT) == 12
+    assert version("v2", 3)(5).result(LIMIT) == 15
+
+
+def test_a_function_of_the_arguments_makes_the_whole_key(cluster: Cluster, tmp_path: Path) -> None:
+    key: Callable[..., str] = lambda x, plus=0: f"{x}"  # noqa: E731
+    double = counting(tmp_path / "log", cache=key)
+    assert double(1, plus=1).result(LIMIT) == 3
+    assert double(1, plus=2).result() == 3
+
+
+def test_a_key_that_is_no_text_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log", cache=lambda x: x)
+    with pytest.raises(OptionError, match="returned 1"):
+        double(1)
+
+
+def test_what_cache_cannot_be_is_refused_at_the_decorator() -> None:
+    with pytest.raises(OptionError, match="cache"):
+        task(cache=3)(len)  # type: ignore[call-overload]
+
+
+def test_cleared_values_are_computed_again(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    other = task(cache="v1")(abs)
+    double(1).result(LIMIT)
+    other(-1).result(LIMIT)
+    assert cluster.clear_cache(double) == 1
+    assert other(-1).cached
+    assert not double(1).cached
+    double(1).result(LIMIT)
+    assert cluster.clear_cache() == 2
+    assert not other(-1).cached
+
+
+def test_a_failure_is_not_kept(cluster: Cluster, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    @task(cache=True)
+    def second_time(x: int) -> int:
+        if not mark.exists():
+            mark.touch()
+            raise ValueError("the first time")
+        return x
+
+    with pytest.raises(ValueError, match="first"):
+        second_time(1).result(LIMIT)
+    assert second_time(1).result(LIMIT) == 1
+    assert second_time(1).cached
+
+
+def test_the_value_of_a_deleted_run_is_computed_again(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    first = double(1)
+    first.result(LIMIT)
+    shutil.rmtree(first.path)
+    again = double(1)
+    assert (again.result(LIMIT), again.cached) == (2, False)
+
+
+def test_a_torn_pointer_is_no_value(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    double(1).result(LIMIT)
+    (pointer,) = (tmp_path / "jobs" / ".cache").iterdir()
+    pointer.write_text(pointer.read_text()[:10])
+    assert not double(1).cached
+
+
+def test_a_large_value_is_found_and_missed_when_its_file_is_gone(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(cache=True)
+    def large(n: int) -> bytes:
+        return bytes(n)
+
+    first = large(2_000_000)
+    first.result(LIMIT)
+    again = large(2_000_000)
+    assert again.cached
+    assert len(again.result()) == 2_000_000
+    for file in Path(first.path, "values").iterdir():
+        file.unlink()
+    assert not large(2_000_000).cached
+
+
+RACE = """
+from slurm import Cluster, task
+
+@task(cache=True)
+def f(x):
+    return x * 11
+
+with Cluster("embedded", job_base_dir={base!r}):
+    print([f(x).result(60) for x in range(5)])
+"""
+
+
+def test_two_processes_that_race_for_the_same_keys_both_get_whole_values(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(RACE.format(base=str(tmp_path / "jobs")))
+    clients = [
+        subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    said = [client.communicate(timeout=120)[0].strip() for client in clients]
+    assert said == ["[0, 11, 22, 33, 44]"] * 3
+    names = [path.name for path in (tmp_path / "jobs" / ".cache").iterdir()]
+    assert len(names) == 5
+    assert {len(name) for name in names} == {40}
+
+
+def test_a_job_that_depends_on_a_cached_one_does_not_wait(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    double(1).result(LIMIT)
+    found: Job[int] = double(1)
+    after = task(lambda x: x + 1).after(found)(found)
+    assert after.result(LIMIT) == 3
