@@ -21,6 +21,7 @@ from slurm import errors, rundir
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.dependencies import Dependency
+    from slurm.job import Job
     from slurm.packaging.arguments import ShippedArguments
     from slurm.submission import Plan
 
@@ -54,11 +55,23 @@ class Journal:
         self._lock = threading.RLock()
         self._used: Counter[str] = Counter()
         self._entries: list[Entry] = list(_read(self._path)) if self._path else []
+        self._made: dict[str, list[Job[Any]]] = {}
 
     def entries(self, task: str | None = None) -> list[Entry]:
         """All submissions in order, or those of the tasks with this name."""
         with self._lock:
             return [entry for entry in self._entries if task in (None, entry.task)]
+
+    def keep(self, run: str, jobs: list[Job[Any]], task: str | None = None) -> None:
+        """Keep the jobs of a run; with `task` it is one that no cluster has (under the debugger)."""
+        with self._lock:
+            self._made[run] = jobs
+            if task is not None:
+                self._entries.append(Entry("", task, run))
+
+    def jobs(self, run: str) -> list[Job[Any]] | None:
+        """The jobs of a run that were made in this process, None for an earlier attempt's."""
+        return self._made.get(run)
 
     def place(self, run: str) -> str:
         """Where a child's run lies, relative to the base: `<workflow>/tasks/<task>/<run>`."""
@@ -143,6 +156,11 @@ def set_current(journal: Journal | None) -> Journal | None:
     global _current
     before, _current = _current, journal
     return before
+
+
+def current_journal() -> Journal | None:
+    """The journal of the workflow that runs in this process."""
+    return _current
 
 
 def journal_for(cluster: Cluster) -> Journal | None:

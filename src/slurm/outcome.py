@@ -26,6 +26,10 @@ NODE_GRACE = 1.0
 STALE = 30.0
 
 
+#: The script's exit code where a controller that had forgotten the job starts it a second time.
+EXIT_RAN_BEFORE = 75
+
+
 class Verdict(Enum):
     """What a row of the table says."""
 
@@ -128,6 +132,8 @@ def _exit(seen: Evidence) -> str:
     if event is None and found is not None:
         # A later attempt found the value and ended without running.
         event = seen.last_exit()
+    if found is None and event is not None and _of_an_earlier_attempt(event, seen):
+        event = None
     if event is None:
         return "not-written" if found is None and _scheduler_saw_not_written(seen) else "none"
     code = event.number("code", -1)
@@ -135,6 +141,12 @@ def _exit(seen: Evidence) -> str:
         return "not-written" if code == EXIT_NOT_WRITTEN else "alone"
     good = code == 0
     return "agrees" if good == (_record(seen) == "value") else "disagrees"
+
+
+def _of_an_earlier_attempt(event: Event, seen: Evidence) -> bool:
+    """The scheduler speaks of the end of a later attempt, of which nothing was read yet."""
+    over = seen.state is not None and seen.state.phase == "finished"
+    return over and seen.status is not None and seen.status.restarts > event.number("attempt")
 
 
 def _scheduler_saw_not_written(seen: Evidence) -> bool:
@@ -190,6 +202,15 @@ def _never_ran(seen: Evidence) -> bool:
 def _node_lost(seen: Evidence) -> bool:
     """Nothing more will come from there."""
     return seen.state in (JobState.NODE_FAIL, JobState.BOOT_FAIL) and _waited(seen, NODE_GRACE)
+
+
+def _ran_before(seen: Evidence) -> bool:
+    """Slurm forgot the job and started it anew; the first one may still bring its result."""
+    return seen.status is not None and seen.status.exit_code == EXIT_RAN_BEFORE
+
+
+def _ran_before_long_ago(seen: Evidence) -> bool:
+    return _ran_before(seen) and _long(seen)
 
 
 def _plain_failure(seen: Evidence) -> bool:
@@ -295,6 +316,8 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("none", "alone", "unknown", _shortly, Verdict.ENDED),
     ("none", _ANY, "completed", _long, Verdict.RESULT_LOST),
     ("none", "none", "failed", _never_ran, Verdict.FAILED),
+    ("none", "none", "failed", _ran_before_long_ago, Verdict.JOB_LOST),
+    ("none", "none", "failed", _ran_before, Verdict.WAIT),
     ("none", "none", "failed", _node_lost, Verdict.FAILED),
     ("none", "none", "failed", _shortly, Verdict.FAILED),
     ("none", _ANY, "unknown", _long, Verdict.JOB_LOST),

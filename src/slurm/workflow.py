@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from slurm import errors, rundir
 from slurm.context import JobContext
-from slurm.journal import Journal, journal_for, set_current
+from slurm.journal import Journal, current_journal, set_current
 from slurm.task import Task
 
 if TYPE_CHECKING:
@@ -137,16 +137,19 @@ class WorkflowContext(JobContext):
 
         cluster = active_cluster("WorkflowContext.jobs")
         cluster.send_batch()
-        journal = journal_for(cluster)
+        journal = current_journal()
         entries = journal.entries(name) if journal is not None else []
         if name is not None and not entries:
-            known = {entry.task for entry in journal.entries()} if journal is not None else set()
-            close = errors.nearest(name, known)
+            names = {entry.task for entry in journal.entries()} if journal is not None else set()
+            close = errors.nearest(name, names)
             raise errors.UsageError(
                 f"this workflow has submitted no task named {name!r}",
                 hint=f"did you mean {close!r}?" if close else "call the task first",
             )
-        return [job for entry in entries for job in jobs_of_run(cluster, entry.run)]
+        runs = [entry.run for entry in entries]
+        assert journal is not None or not runs
+        known = {run: journal.jobs(run) for run in runs} if journal is not None else {}
+        return [job for run in runs for job in known[run] or jobs_of_run(cluster, run)]
 
     def results(self, name: str) -> list[Any]:
         """The values of all children with this name, in the order of submission; waits."""

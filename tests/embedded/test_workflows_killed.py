@@ -1,0 +1,189 @@
+"""A workflow that is killed in any phase and requeued submits no child twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm import Cluster, Job, WorkflowContext, task, workflow
+
+WAIT = 120
+
+
+@task
+def count(name: str, folder: str) -> str:
+    """Each run of this function leaves one line."""
+    with open(Path(folder) / "runs", "a") as f:
+        f.write(f"{name}\n")
+    return name.upper()
+
+
+@task
+def join(words: list[str], folder: str) -> str:
+    return count.local("".join(words), folder)
+
+
+def die() -> None:
+    """Be put back into the queue and killed with SIGKILL, here and now."""
+    from slurm.runner.advance import scheduler
+
+    job = os.environ["SLURM_JOB_ID"]
+    scheduler().requeue([job])  # type: ignore[attr-defined]
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def before(owner: Any, name: str, number: int = 1) -> None:
+    """Die when this method is called for the n-th time."""
+    _dying(owner, name, number, first=False)
+
+
+def after(owner: Any, name: str, number: int = 1) -> None:
+    """Die when this method has been called for the n-th time."""
+    _dying(owner, name, number, first=True)
+
+
+def _dying(owner: Any, name: str, number: int, first: bool) -> None:
+    calls: list[int] = []
+    original = getattr(owner, name)
+
+    def deadly(*args: Any, **kwargs: Any) -> Any:
+        calls.append(1)
+        if len(calls) < number:
+            return original(*args, **kwargs)
+        if first:
+            original(*args, **kwargs)
+        return die()
+
+    setattr(owner, name, deadly)
+
+
+def _agent() -> Any:
+    from slurm.api.agent import Agent
+
+    return Agent
+
+
+def _journal() -> Any:
+    from slurm.journal import Journal
+
+    return Journal
+
+
+def _files() -> Any:
+    from slurm import rundir
+
+    return rundir
+
+
+def _scheduler() -> Any:
+    from slurm.runner.advance import scheduler
+
+    return type(scheduler())
+
+
+PHASES: dict[str, Callable[[], None]] = {
+    "before anything is noted": lambda: before(_journal(), "enter"),
+    "when the call is noted": lambda: before(_agent(), "submit"),
+    "while the run directory is made": lambda: before(_files(), "write_atomically", 3),
+    "when the intent is written": lambda: before(_scheduler(), "submit"),
+    "when the scheduler has taken it": lambda: after(_scheduler(), "submit"),
+    "when the id is written": lambda: after(_agent(), "submit"),
+    "between two calls": lambda: before(_journal(), "enter", 2),
+    "when the second was taken": lambda: after(_scheduler(), "submit", 2),
+    "while it waits": lambda: before(Job, "_await", 2),
+    "when a map was taken": lambda: after(_scheduler(), "submit", 3),
+    "before its value is recorded": lambda: before(_files(), "append_record"),
+    "when its value is recorded": lambda: after(_files(), "append_record"),
+}
+
+
+@workflow(time="10min")
+def doomed(phase: str, folder: str, ctx: WorkflowContext) -> Any:
+    if ctx.attempt == 0:
+        PHASES[phase]()
+    first = count("a", folder)
+    second = count("b", folder)
+    both = first.result() + second.result()
+    mapped = count.map([("c", folder), ("d", folder), ("c", folder)])
+    return [both, mapped, join(mapped, folder), ctx.attempt]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_no_child_runs_twice_when_the_workflow_dies(
+    phase: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    job = doomed(phase, str(tmp_path))
+    value = job.result(WAIT)
+    attempt = 0 if phase == "when its value is recorded" else 1
+    assert value == ["AB", ["C", "D", "C"], "CDC", attempt], job.stderr()
+    runs = sorted((tmp_path / "runs").read_text().split())
+    assert runs == ["CDC", "a", "b", "c", "c", "d"]
+
+
+def test_a_child_that_failed_is_not_run_again(cluster: Cluster, tmp_path: Path) -> None:
+    @task
+    def fails() -> None:
+        count.local("x", str(tmp_path))
+        raise ValueError("as before")
+
+    @workflow
+    def tries(ctx: WorkflowContext) -> str:
+        child = fails()
+        child.exception()
+        dependant = count.after(child)
+        if ctx.attempt == 0:
+            die()
+        assert dependant is not None
+        return str(child.exception())
+
+    assert tries().result(WAIT) == "as before"
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+def test_arguments_are_known_again_whatever_their_order_in_memory(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Sets of text are ordered by a hash that Python changes with each process."""
+
+    @task
+    def size(words: set[str]) -> int:
+        count.local("s", str(tmp_path))
+        return len(words)
+
+    @workflow
+    def uses_a_set(ctx: WorkflowContext) -> int:
+        found = size({f"word {n}" for n in range(50)}).result()
+        if ctx.attempt == 0:
+            die()
+        return found
+
+    assert uses_a_set().result(WAIT) == 50
+    assert (tmp_path / "runs").read_text() == "s\n"
+
+
+def test_a_nested_workflow_that_dies_finds_its_own_children(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @workflow
+    def inner(ctx: WorkflowContext) -> str:
+        found = count("i", str(tmp_path)).result()
+        if ctx.attempt == 0:
+            die()
+        return found
+
+    @workflow
+    def outer(ctx: WorkflowContext) -> Any:
+        child = inner()
+        if ctx.attempt == 0:
+            die()
+        return [child, count("o", str(tmp_path))]
+
+    assert outer().result(WAIT) == ["I", "O"]
+    assert sorted((tmp_path / "runs").read_text().split()) == ["i", "o"]
