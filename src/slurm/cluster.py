@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
+    from slurm.executor import Executor
     from slurm.api.slurm_commands import JobStatus
     from slurm.model.options import TaskOptions
 
@@ -258,6 +259,27 @@ class Cluster:
 
         return allocate(self, idle, options)
 
+    def executor(
+        self,
+        max_workers: int = 4,
+        *,
+        min_workers: int = 0,
+        workers_per_job: int = 1,
+        retries: int = 2,
+        idle: str | int = "1min",
+        **options: Unpack[TaskOptions],
+    ) -> Executor:
+        """A `concurrent.futures.Executor` over warm workers in jobs of this cluster.
+
+        `options` are those of one worker; a job holds `workers_per_job` of them. Jobs are added
+        while calls wait, up to `max_workers`, and end after `idle` without calls, down to
+        `min_workers`. A call whose worker dies is tried again `retries` times.
+        """
+        from slurm.executor import Executor
+
+        numbers = (max_workers, min_workers, workers_per_job, retries)
+        return Executor(self, *numbers, idle=idle, options=options)
+
     # ---- jobs of before -------------------------------------------------------------------------
 
     def attach(self, run: str | os.PathLike[str]) -> Any:
@@ -435,8 +457,8 @@ def active_cluster(name: str) -> Cluster:
         )
     raise errors.NoActiveCluster(
         f"{name} is a task and was called outside of a cluster",
-        hint=f"with Cluster(): {name}(...)        # runs as a job\n"
-        f"{name}.local(...)                # runs here, as a plain function",
+        hint=f"with Cluster(): {name}(...)   # runs as a job\n"
+        f"{name}.local(...){' ' * 16}# runs here, as a plain function",
     )
 
 

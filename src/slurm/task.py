@@ -78,6 +78,13 @@ class Task(Generic[P, T]):
 
         return active_cluster(self.name).submit(self)(*args, **kwargs)
 
+    def __get__(self, instance: object, owner: type | None = None) -> Task[..., T]:
+        """A task that is a method: of an instance it is the task of the bound method."""
+        if instance is None:
+            return self
+        bound = self._function.__get__(instance, owner)
+        return type(self)(bound, self._given, self._packaging, self.conditions)
+
     def local(self, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function here and now, as if it were not a task."""
         return self._function(*args, **kwargs)

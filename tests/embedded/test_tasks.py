@@ -362,3 +362,16 @@ def test_diagnose_tells_what_works(cluster: Cluster) -> None:
     facts = cluster.diagnose()
     assert facts["errors"] == []
     assert facts["scheduler"] == "embedded" and facts["job_base_dir"] == cluster.base
+
+
+def test_a_method_can_be_a_task(cluster: Cluster) -> None:
+    class Model:
+        def __init__(self, factor: int) -> None:
+            self.factor = factor
+
+        @task(nice=1)
+        def scale(self, x: int) -> int:
+            return self.factor * x
+
+    assert Model(3).scale(5).result(WAIT) == 15
+    assert Model.scale.options == {"nice": 1}
