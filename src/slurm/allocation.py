@@ -182,7 +182,7 @@ class StepBackend(Backend):
 
     def tell(self, words: Sequence[str], text: str = "") -> None:
         """Leave words for the pilot."""
-        self._call("tell_pilot", self.job.run, _raw(self.job), list(words), text)
+        self.tell_pilot(self.job.run, _raw(self.job), words, text)
 
     def submit_job(
         self,

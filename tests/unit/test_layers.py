@@ -13,11 +13,11 @@ SOURCE = Path(str(slurm.__file__)).parent
 
 # From top to bottom; a module imports from its own layer and from those below.
 LAYERS: list[set[str]] = [
-    {"cli", "dashboard", "bridge", "stack", "monitor", "submitit", "executor"},
+    {"cli", "dashboard", "bridge", "stack", "monitor", "submitit"},
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission",
-        "inheritance", "journal", "returned", "graph", "allocation", "batch",
+        "inheritance", "journal", "returned", "graph", "allocation", "executor", "batch",
         "packed", "packed_run", "cache", "content", "retry",
     },
     {"failure", "outcome"},

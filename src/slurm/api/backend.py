@@ -125,6 +125,14 @@ class Backend(ABC):
         job: str | None = self._call("advance", run)
         return job
 
+    def append_calls(self, run: str, data: bytes) -> None:
+        """Append calls to the inbox of a block of workers."""
+        self._call("append_calls", run, data)
+
+    def tell_pilot(self, run: str, job: str, words: Sequence[str], text: str = "") -> None:
+        """Leave words in the inbox of an allocation or of a block of workers."""
+        self._call("tell_pilot", run, job, list(words), text)
+
     def stop_parts(self, run: str) -> None:
         """Submit no more parts of a long map."""
         self._call("stop_parts", run)

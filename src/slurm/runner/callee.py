@@ -1,0 +1,103 @@
+"""What a warm worker does: it reads calls from a socket, runs them and sends back the outcomes."""
+
+import socket
+import struct
+from typing import Any, Dict, Iterator, List, Tuple
+
+from slurm import rundir
+from slurm.runner import run as runner
+
+#: Kinds of frames; those that come back are the kinds of records.
+FUNCTION, CALL = "f", "c"
+_KINDS = {FUNCTION: 0, CALL: 1, rundir.VALUE: 2, rundir.ERROR: 3, rundir.EXIT: 4}
+_NAMES = {number: name for name, number in _KINDS.items()}
+_FRAME = struct.Struct("=BQQQ")
+
+
+def encode_frame(kind: str, number: int, detail: int, data: bytes) -> bytes:
+    """One frame: its kind, two numbers and bytes."""
+    return _FRAME.pack(_KINDS[kind], number, detail, len(data)) + data
+
+
+class Frames:
+    """Puts frames together again out of the pieces that a socket gives."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Tuple[str, int, bytes]]:
+        """The frames that are whole now: kind, number and bytes."""
+        self._data += data
+        at = 0
+        while len(self._data) - at >= _FRAME.size:
+            kind, number, _, size = _FRAME.unpack_from(self._data, at)
+            if len(self._data) - at - _FRAME.size < size:
+                break
+            start = at + _FRAME.size
+            at = start + size
+            yield _NAMES[kind], number, bytes(self._data[start:at])
+        del self._data[:at]
+
+
+def work(connection: socket.socket) -> None:
+    """Serve calls until the other side is gone."""
+    stream = connection.makefile("rb")
+    functions = {}  # type: Dict[int, _Function]
+    while True:
+        head = stream.read(_FRAME.size)
+        if len(head) < _FRAME.size:
+            return
+        kind, number, detail, size = _FRAME.unpack(head)
+        data = stream.read(size)
+        if _NAMES[kind] == FUNCTION:
+            functions[number] = _Function(data)
+            continue
+        outcome, header, payload, _ = functions[detail // 2].call(data, chunk=bool(detail % 2))
+        body = rundir.encode_function(header, payload)
+        connection.sendall(encode_frame(outcome, number, 0, body))
+
+
+class _Function:
+    """A function that is loaded when it is first called."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._loaded = None  # type: Any
+        self._inject = None  # type: Any
+
+    def _load(self) -> Any:
+        if self._loaded is None:
+            header, pickled = rundir.decode_function(self._data, "a function")
+            runner.extend_path(header.get("path", ()))
+            self._loaded = runner.get_function(header, pickled)
+            self._inject = header.get("context")
+        return self._loaded
+
+    def call(self, data: bytes, chunk: bool) -> Tuple[str, Dict[str, Any], bytes, int]:
+        """The outcome of one call, or of a chunk of calls, whose values come as one list."""
+        import os
+
+        from slurm.runner.arguments import load_arguments
+
+        run, base = os.environ["SLURM_SDK_RUN"], os.environ["SLURM_SDK_BASE"]
+        try:
+            function = self._load()
+            args, kwargs = load_arguments(data, run, base)
+            if chunk:
+                value = [self._one(function, list(one), {}) for one in args]  # type: Any
+            else:
+                value = self._one(function, list(args), kwargs)
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+            return runner.trouble(error)
+        return runner.kept(value)
+
+    def _one(self, function: Any, args: List[Any], kwargs: Dict[str, Any]) -> Any:
+        if self._inject:
+            from slurm.context import JobContext
+
+            name, position = self._inject
+            if name not in kwargs and position is not None and len(args) >= position:
+                args.insert(position, JobContext.from_environment())
+            else:
+                kwargs.setdefault(name, JobContext.from_environment())
+        return runner.settle(function(*args, **kwargs))
