@@ -398,9 +398,7 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
-    if metadata.get("pack"):
-        make_packs(cluster, run, metadata, jobs)
-    return jobs
+    return make_packs(cluster, run, metadata, jobs) if metadata.get("pack") else jobs
 
 
 def make_array(cluster: Cluster, run: str, name: str, jobs: Sequence[Job[Any]]) -> ArrayJob[Any]:

@@ -100,7 +100,7 @@ class Watcher:
                 job.follow(twin)  # one call, attached twice: one of them is watched
                 return
             # What was read of the run so far was not for this job.
-            run.anew = run.anew or (bool(run.jobs) and run.packed is None)
+            run.anew = run.anew or bool(run.jobs)
             run.jobs[job.index] = job
             run.packed = job.packed
             if job.key is None:
@@ -143,6 +143,12 @@ class Watcher:
             job.asking = 1
             job.asked_at = time.monotonic()
             self._ask_soon(job)
+
+    def packed_run(self, run: str) -> PackedRun | None:
+        """Where the outcomes of a packed run come together, while some of its jobs are open."""
+        with self._lock:
+            found = self._runs.get(run)
+            return None if found is None else found.packed
 
     def refresh_run(self, run: str) -> None:
         """Read a run now, in the caller's thread."""

@@ -17,12 +17,14 @@ from slurm.runner.run import kept, settle, trouble
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
 MOST, LONGEST = 16384, 0.1
 _DATA = 768 << 10
+#: After so many seconds two processes surely see what the other wrote to shared memory.
+SETTLED = 0.05
 #: A value that is larger is written by the worker itself, as a record of its own.
 LARGE = 256 << 10
 
 _COUNTERS = 64
 _ORDER = struct.Struct("=QQ")
-_BEGUN, _DONE, _FAILED = 0, 1, 2
+_BEGUN, _DONE, _LIMIT = 0, 1, 2
 
 
 class Board:
@@ -38,9 +40,10 @@ class Board:
         self.words = view[_COUNTERS : _COUNTERS + 4 * MOST].cast("I")
         self.data = view[_COUNTERS + 4 * MOST :]
 
-    def clear(self) -> None:
-        """Begin a new range."""
-        self.counters[_BEGUN] = self.counters[_DONE] = self.counters[_FAILED] = 0
+    def clear(self, limit: int) -> None:
+        """Begin a new range of so many items."""
+        self.counters[_BEGUN] = self.counters[_DONE] = 0
+        self.counters[_LIMIT] = limit
 
     @property
     def begun(self) -> int:
@@ -52,12 +55,23 @@ class Board:
         """How many of them have an outcome here."""
         return int(self.counters[_DONE])
 
-    def take(self) -> Tuple[int, int, bytes]:
-        """The outcomes so far: how many, how many of them failed, and the payload of a batch."""
-        count, words = self.done, self.words[: self.done]
-        used = sum(word & batches.LENGTH for word in words)
+    @property
+    def limit(self) -> int:
+        """How many items of the range may be begun; the parent lowers it to take the rest back."""
+        return int(self.counters[_LIMIT])
+
+    @limit.setter
+    def limit(self, value: int) -> None:
+        self.counters[_LIMIT] = value
+
+    def take(self, start: int) -> Tuple[int, int, bytes]:
+        """The outcomes from `start` on: how many, how many failed, and the payload of a batch."""
+        done = self.done
+        before = sum(word & batches.LENGTH for word in self.words[:start])
+        words = self.words[start:done]
+        used = before + sum(word & batches.LENGTH for word in words)
         failed = sum(1 for word in words if word & batches.TROUBLE)
-        return count, failed, batches.encode_batch(words, bytes(self.data[:used]))
+        return done - start, failed, batches.encode_batch(words, bytes(self.data[before:used]))
 
 
 class Stop:
@@ -134,6 +148,8 @@ class Worker:
     def __init__(self, calls: Calls, others: List["Worker"]) -> None:
         self.board = Board()
         self.range: Optional[Tuple[int, int]] = None
+        self.taken = 0  # how many outcomes of the range are written
+        self.asked = 0.0  # since when the range is to end with the item under way
         self.status: Optional[int] = None
         self.since = 0.0
         self.rate = 0.0
@@ -160,11 +176,30 @@ class Worker:
 
     def order(self, first: int, stop: int) -> None:
         """Give the worker a range; it answers with one byte when it has ended."""
-        self.board.clear()
+        self.board.clear(stop - first)
         self.range = (first, stop)
+        self.taken, self.asked = 0, 0.0
         self.since = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
             os.write(self._orders, _ORDER.pack(first, stop))
+
+    def shorten(self, now: float) -> Optional[Tuple[int, int]]:
+        """Take back what a worker that is slow has not begun; None: nothing, or not yet.
+
+        The limit is lowered first and looked at again later: by then the worker has either seen it
+        or shown that it had begun one more item.
+        """
+        assert self.range is not None
+        first, stop = self.range
+        if not self.asked:
+            self.board.limit = self.board.begun
+            self.asked = now
+        elif now - self.asked >= SETTLED:
+            cut = first + max(self.board.begun, self.board.limit)
+            if cut < stop:
+                self.range = (first, cut)
+                return cut, stop
+        return None
 
     def gone(self) -> bool:
         """Whether the process has ended; its wait status is kept."""
@@ -212,6 +247,9 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
     until, at = clock() + LONGEST, 0
     for number, index in enumerate(range(first, stop)):
         counters[_BEGUN] = number + 1
+        if number >= counters[_LIMIT]:
+            counters[_BEGUN] = number
+            return
         kind = batches.VALUE
         try:
             args, kwargs = arguments(index)
