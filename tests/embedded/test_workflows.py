@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -412,3 +414,44 @@ def test_a_workflow_that_has_ended_can_still_be_cancelled_with_what_it_returned(
     with pytest.raises(slurm.JobCancelled):
         job.result(WAIT)
     assert not (tmp_path / "mark").exists()
+
+
+# ---- the graph ----------------------------------------------------------------------------------
+
+
+@workflow
+def drawn() -> Any:
+    squares = square.map(range(2))
+    return [total(squares), sum_of_squares(2)]  # type: ignore[arg-type]
+
+
+def test_slurm_graph_shows_all_that_a_workflow_submitted(cluster: Cluster) -> None:
+    job = drawn()
+    job.result(WAIT)
+    answer = subprocess.run(
+        [sys.executable, "-c", "from slurm.cli import main; main()", "graph", job.path],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=True,
+    )
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 6
+    assert lines[0].split()[:2] == ["drawn", "COMPLETED"]
+    assert any("total" in line and "after square x 2" in line for line in lines)
+    assert all("COMPLETED" in line for line in lines)
+
+
+def test_the_graph_asks_the_scheduler_about_what_files_do_not_tell(cluster: Cluster) -> None:
+    from slurm.graph import read_graph
+
+    failed = fail("no")
+    held = square.after(slow(30))(1)
+    held.cancel()
+    with pytest.raises(slurm.JobCancelled):
+        held.result(WAIT)
+    states = {node.name: node.state for node in read_graph(cluster, held.run).nodes.values()}
+    assert states["square"] == "CANCELLED"
+    assert states["slow"] in ("RUNNING", "PENDING")
+    failed.exception(WAIT)
+    assert read_graph(cluster, failed.run).root.state == "FAILED"

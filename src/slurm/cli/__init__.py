@@ -27,7 +27,11 @@ _EXIT_CODES: tuple[tuple[type[SlurmError], int], ...] = (
 _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one command."
 # A verb group is imported only when it is called, and cyclopts with rich only then, too:
 # `slurm --help` is made from this table and answers at once.
-_GROUPS = (("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),)
+_GROUPS = (
+    ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
+    ("graph", "draw the jobs of a workflow, what waits for what, with states and times"),
+    ("plan", "show what a script would submit, and why, before anything is submitted"),
+)
 
 
 def exit_code(error: SlurmError) -> int:

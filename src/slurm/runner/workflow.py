@@ -1,9 +1,14 @@
 """Runs a workflow inside its job: its cluster is open, what it submits is noted in its journal."""
 
+import json
 import os
+import signal
+import sys
+import threading
 from typing import Any, Dict, Tuple
 
 from slurm import rundir
+from slurm.runner.advance import scheduler
 
 
 class _Value:
@@ -28,7 +33,9 @@ def orchestrate(function: Any, run: str, index: int) -> Any:
         _forget_seed()
         with Cluster() as cluster:
             name = os.path.relpath(run, cluster.base)
-            set_current(Journal(cluster.base, name, index))
+            journal = Journal(cluster.base, name, index)
+            set_current(journal)
+            _go_on_after_the_limit(journal)
             try:
                 value = function(*args, **kwargs)
                 if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
@@ -47,6 +54,43 @@ def context() -> Any:
     from slurm.workflow import WorkflowContext
 
     return WorkflowContext.from_environment()
+
+
+def _go_on_after_the_limit(journal: Any) -> None:
+    """Put a workflow that waits for children back into the queue when its time limit is near.
+
+    Its next attempt goes on where this one was. One that waits for nothing has only itself to
+    blame, and ends at its limit as any other job.
+    """
+    number = getattr(signal, "SIG" + os.environ.get("SLURM_SDK_WARNING", "USR2"), signal.SIGUSR2)
+    before = signal.getsignal(number)
+
+    def requeue() -> None:
+        try:
+            scheduler().requeue([job])  # type: ignore[attr-defined]
+        except Exception as error:  # noqa: BLE001 - the limit itself comes next, and says what is
+            sys.stderr.write(f"slurm-sdk: the workflow could not be requeued: {error}\n")
+
+    def warned(signum: int, frame: Any) -> None:
+        if callable(before):
+            before(signum, frame)
+        if journal.waits():
+            sys.stderr.write("slurm-sdk: the time limit is near; the workflow goes on later\n")
+            threading.Thread(target=requeue, daemon=True).start()
+
+    env = os.environ
+    array = env.get("SLURM_ARRAY_JOB_ID")
+    job = f"{array}_{env['SLURM_ARRAY_TASK_ID']}" if array else env.get("SLURM_JOB_ID", "")
+    if job and _may_requeue(os.path.join(journal.base, journal.run)):
+        signal.signal(number, warned)
+
+
+def _may_requeue(run: str) -> bool:
+    try:
+        with open(os.path.join(run, rundir.METADATA)) as f:
+            return bool(json.load(f)["options"].get("requeue"))
+    except (OSError, ValueError, KeyError):
+        return False
 
 
 def _forget_seed() -> None:
@@ -73,10 +117,3 @@ def wait_for(waits: Dict[str, str], error: Any) -> None:
         for job in jobs:
             if not job.wait():
                 raise error(f"{run} has no value for call {job.index}: it did not succeed")
-
-
-def parent_run() -> str:
-    """The run of the workflow around this job, relative to the base; "" where there is none."""
-    name = os.environ.get("SLURM_SDK_NAME", "")
-    above, mark, _ = name.rpartition(f"/{rundir.TASKS}/")
-    return above if mark else ""
