@@ -15,6 +15,7 @@ import pytest
 
 import slurm
 from slurm import Cluster, JobContext, JobState, PackedArray, task
+from slurm.model.parts import Cut, cut_map
 
 WAIT = 90
 
@@ -467,3 +468,16 @@ def test_an_item_that_cannot_be_pickled_is_named_and_nothing_is_submitted(cluste
 def test_the_debug_backend_runs_a_packed_map_in_this_process(tmp_path: Path) -> None:
     with Cluster("debug", job_base_dir=tmp_path):
         assert square.map(range(5), pack=2).results() == [0, 1, 4, 9, 16]
+
+
+def test_packs_go_out_in_several_arrays_where_the_scheduler_asks_for_it(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(count: int, throttled: bool, **_: Any) -> Cut:
+        return cut_map(count, max_array_size=3, max_submitted=7, one_by_one=throttled)
+
+    monkeypatch.setattr(cluster, "cut", cut)
+    array = square.map(range(40), pack=5)
+    assert len(array.members) == 8 and any(job.key is None for job in array.members)
+    assert array.results(WAIT) == [x * x for x in range(40)]
+    assert len({job.bare.partition("_")[0] for job in array.members}) == 3
