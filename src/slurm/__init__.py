@@ -20,6 +20,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
     from slurm.cluster import Cluster
     from slurm.context import JobContext
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         UsageError,
         WorkerDied,
     )
+    from slurm.executor import Executor
     from slurm.job import Job, JobSnapshot, Timings
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
@@ -71,8 +73,10 @@ if TYPE_CHECKING:
 __version__ = "1.0.0"
 
 _HOME = {
+    "Allocation": "slurm.allocation",
     "ArrayJob": "slurm.array",
     "Cluster": "slurm.cluster",
+    "Executor": "slurm.executor",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
     "JobSnapshot": "slurm.job",
@@ -99,16 +103,15 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "ArrayJob", "Cluster", "CommandRefused", "ConfigError", "FunctionExited", "Job", "JobCancelled",
-    "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
-    "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError",
-    "PackagingError", "PackedArray", "Progress", "PythonMismatch", "RemoteError",
-    "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable",
-    "RunDirError", "RunDirNotVisible",
-    "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task",
-    "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
-    "WorkflowContext", "task", "workflow",
+    "Allocation", "ArrayJob", "Cluster", "CommandRefused", "ConfigError", "Executor",
+    "FunctionExited", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
+    "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler",
+    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "PythonMismatch",
+    "RemoteError", "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten",
+    "ResultUnreadable", "RunDirError", "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable",
+    "SlurmError", "SubmitError", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached",
+    "Timings", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
+    "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

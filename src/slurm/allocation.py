@@ -8,7 +8,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm import errors, rundir
 from slurm.api.backend import Backend, JobKey, LocalBackend
@@ -21,9 +21,6 @@ from slurm.model.parts import Cut, cut_map
 from slurm.model.units import GpuRequest, parse_duration
 from slurm.runner import inbox, pilot
 from slurm.task import Task
-
-if TYPE_CHECKING:
-    pass
 
 #: How often an open allocation tells its pilot that somebody is there.
 BEAT = 30.0
@@ -54,7 +51,9 @@ class Allocation(Cluster):
 
     steps = True
 
-    def __init__(self, parent: Cluster, job: Job[Any] | None) -> None:
+    def __init__(
+        self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
+    ) -> None:
         super().__init__(parent.backend_type, packaging=parent.packaging)
         self.defaults = {k: v for k, v in parent.defaults.items() if k in _KEPT}
         self.parent = parent
@@ -62,13 +61,23 @@ class Allocation(Cluster):
         self.sdk_is_there = parent.sdk_is_there
         self._closed = threading.Event()
         if job is not None:
-            self._backend = StepBackend(parent.backend, job)
-            threading.Thread(target=self._beat, name="slurm-beat", daemon=True).start()
+            self._backend = StepBackend(parent.backend, job, raw or job.bare)
+            if hold:
+                threading.Thread(target=self._beat, name="slurm-beat", daemon=True).start()
 
     @classmethod
     def current(cls) -> Allocation:
         """The allocation of the job that this code runs in: calls become steps of that job."""
         return _current(cls)
+
+    @classmethod
+    def of_step(cls, parent: Cluster, run: str, step: str) -> Allocation:
+        """The allocation that a step of before belongs to, to look at; it is not kept open."""
+        raw, above = step.partition(".")[0], run.rpartition(f"/{rundir.TASKS}/")[0]
+        found = parent.attach(above)
+        jobs = [found] if isinstance(found, Job) else list(found)
+        job = next((job for job in jobs if job.bare == raw), jobs[0])
+        return cls(parent, job, raw, hold=False)
 
     @property
     def base(self) -> str:
@@ -166,12 +175,13 @@ def allocate(cluster: Cluster, idle: str | int, options: Mapping[str, Any]) -> A
 class StepBackend(Backend):
     """The verbs for the steps of one allocation: orders and words go into its inbox."""
 
-    def __init__(self, inner: Backend, job: Job[Any]) -> None:
+    def __init__(self, inner: Backend, job: Job[Any], raw: str) -> None:
         self.inner = inner
         self.kind = inner.kind
         self.job = job
         self.target = f"{inner.target}#{job.id}:{job.run}"
-        self._folder = f"{rundir.INBOX}/{_raw(job)}"
+        #: The id that the job itself sees as SLURM_JOB_ID: an element of an array has two.
+        self._raw = raw
         self._read_to = 0
         self._notes: dict[str, rundir.Event] = {}
         self._lock = threading.Lock()
@@ -182,7 +192,7 @@ class StepBackend(Backend):
 
     def tell(self, words: Sequence[str], text: str = "") -> None:
         """Leave words for the pilot."""
-        self.tell_pilot(self.job.run, _raw(self.job), words, text)
+        self.tell_pilot(self.job.run, self._raw, words, text)
 
     def submit_job(
         self,
@@ -204,7 +214,7 @@ class StepBackend(Backend):
                 hint=f"give it when you allocate: cluster.allocate(secrets={unknown!r}, ...)",
             )
         order = make_order(metadata, files[rundir.SCRIPT].decode())
-        job = _raw(self.job) + self.job.id[len(self.job.bare) :]
+        job = self._raw + self.job.id[len(self.job.bare) :]
         return [self._call("order_step", self.job.run, job, run, files, order)]
 
     def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
@@ -217,7 +227,9 @@ class StepBackend(Backend):
         return {job: status for job, status in found.items() if status is not None}
 
     def _read_notes(self) -> None:
-        data = self.inner.read(self.job.run, f"{self._folder}/{rundir.STEPS}", self._read_to)
+        data = self.inner.read(
+            self.job.run, f"{rundir.INBOX}/{self._raw}/{rundir.STEPS}", self._read_to
+        )
         events, used = rundir.decode_events(data)
         self._read_to += used
         self._notes.update({event.job: event for event in events})
@@ -301,15 +313,6 @@ def make_order(metadata: Mapping[str, Any], script: str) -> dict[str, Any]:
     }
 
 
-def _raw(job: Job[Any]) -> str:
-    """The id that the job itself sees as SLURM_JOB_ID."""
-    return os.environ["SLURM_JOB_ID"] if isinstance(job, _Here) else job.bare
-
-
-class _Here(Job[Any]):
-    """The job that this process is part of."""
-
-
 def _current(cls: type[Allocation]) -> Allocation:
     env = os.environ
     missing = [n for n in ("SLURM_JOB_ID", "SLURM_SDK_RUN", "SLURM_SDK_BASE") if not env.get(n)]
@@ -326,7 +329,7 @@ def _current(cls: type[Allocation]) -> Allocation:
     parent = Cluster.from_backend(LocalBackend(scheduler(), base), job_base_dir=base)
     with open(os.path.join(path, rundir.METADATA)) as f:
         metadata = json.load(f)
-    job = _Here(
+    job: Job[Any] = Job(
         parent,
         run=run,
         job_id=f"{array}_{index}" if array else raw,
@@ -336,6 +339,6 @@ def _current(cls: type[Allocation]) -> Allocation:
     )
     parent.defaults = {k: v for k, v in job.options.items() if k in _KEPT}
     flying = pilot.Pilot(path, base, raw)
-    allocation = cls(parent, job)
+    allocation = cls(parent, job, raw)
     threading.Thread(target=flying.serve, args=(float("inf"),), daemon=True).start()
     return allocation

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
-    from slurm.executor import Executor
     from slurm.api.slurm_commands import JobStatus
+    from slurm.executor import Executor
     from slurm.model.options import TaskOptions
 
 P = ParamSpec("P")
@@ -250,7 +250,7 @@ class Cluster:
             self.collecting.send()
 
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
-        """Hold an allocation: `with cluster.allocate(nodes=2, time="1h"):`, and calls are its steps.
+        """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.
 
         It ends when the `with` block is over and its steps are, or when no client was there and
         nothing ran for `idle`.
@@ -295,6 +295,10 @@ class Cluster:
                 f"{name} was prepared, but no job of it was ever accepted by the scheduler",
                 hint="submit it again",
             )
+        if "." in ids[0] and not self.steps:
+            from slurm.allocation import Allocation
+
+            return Allocation.of_step(self, name, ids[0]).attach(name)
         jobs = make_jobs(self, name, metadata, ids)
         for job in jobs:
             job.watch()
