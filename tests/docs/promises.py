@@ -58,6 +58,12 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "├─ count_words x 3 |",
         "└─ report | count_words x 3, longest_word x 3",
     ),
+    "many_small_tasks": (
+        "100000 results; the longest way, 350 steps, begins at 77031",
+        "100000 of 100000 done, 0 failed; 2 jobs",
+        "20 of 20 done, 2 failed",
+        "kills workers: True",
+    ),
     "debug_backend": ("before: PENDING", "in this process: True - MODE: debug", "raised: with"),
     "ranks": ("rank 0: (0, 2)", "all ranks: [(0, 2), (1, 2)]", "raised by a rank: rank 1"),
     "rendezvous": ("srun started them: [1, 1]", "torchrun did: [1, 1]"),
