@@ -64,6 +64,26 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "20 of 20 done, 2 failed",
         "kills workers: True",
     ),
+    "parameter_sweep": (
+        "train: one array of 6, one call of sbatch",
+        "6 of 6 done, 2 failed",
+        "failed: [{'lr': 0.1, 'depth': 4}, {'lr': 0.01, 'depth': 4}]",
+        "log of item 1: lr=0.1 depth=3",
+        "best: {'lr': 0.01, 'depth': 3}, loss 0.05",
+    ),
+    "map_reduce": (
+        "most common: [('the', 4), ('fox', 3), ('dog', 3)]",
+        "words: 24 and in two of the texts: 17",
+    ),
+    "pipeline_after": (
+        "squares: [1, 4, 9, IndexError('list index out of range')]",
+        "removed: True - item 3 failed",
+        "never ran: UpstreamFailed",
+    ),
+    "fan_out_fan_in": (
+        "6 shards, means from 4.5 to 54.7",
+        "6 means in 1 array; shard 5: 54.7",
+    ),
     "debug_backend": ("before: PENDING", "in this process: True - MODE: debug", "raised: with"),
     "ranks": ("rank 0: (0, 2)", "all ranks: [(0, 2), (1, 2)]", "raised by a rank: rank 1"),
     "rendezvous": ("srun started them: [1, 1]", "torchrun did: [1, 1]"),
