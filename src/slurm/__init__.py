@@ -64,9 +64,11 @@ if TYPE_CHECKING:
     )
     from slurm.executor import Executor
     from slurm.job import Job, JobSnapshot, Timings
+    from slurm.model.again import Retry
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
     from slurm.packed import PackedArray
+    from slurm.retry import Attempt
     from slurm.task import Task, task
     from slurm.workflow import Workflow, WorkflowContext, workflow
 
@@ -75,6 +77,7 @@ __version__ = "1.0.0"
 _HOME = {
     "Allocation": "slurm.allocation",
     "ArrayJob": "slurm.array",
+    "Attempt": "slurm.retry",
     "Cluster": "slurm.cluster",
     "Executor": "slurm.executor",
     "Job": "slurm.job",
@@ -83,6 +86,7 @@ _HOME = {
     "JobState": "slurm.model.states",
     "PackedArray": "slurm.packed",
     "Progress": "slurm.array",
+    "Retry": "slurm.model.again",
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
     "Timings": "slurm.job",
@@ -103,15 +107,16 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Cluster", "CommandRefused", "ConfigError", "Executor",
+    "Allocation", "ArrayJob", "Attempt", "Cluster", "CommandRefused", "ConfigError", "Executor",
     "FunctionExited", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
     "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler",
     "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "PythonMismatch",
     "RemoteError", "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten",
-    "ResultUnreadable", "RunDirError", "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable",
-    "SlurmError", "SubmitError", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached",
-    "Timings", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
-    "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext", "task", "workflow",
+    "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible", "RunNotFound",
+    "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task", "TaskOptions",
+    "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
+    "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

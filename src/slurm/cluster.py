@@ -318,6 +318,13 @@ class Cluster:
         above = [job for job in asked if job.is_workflow and children]
         for job in above:
             self.backend.stop_workflow(job.run, job.index)
+        returning = [job for job in asked if job.again is not None]
+        if returning:
+            self.backend.stop_retry([(job.run, job.index) for job in returning])
+        for job in returning:
+            job.again.stopped = True  # type: ignore[union-attr]
+        for run in {job.run for job in returning}:
+            self.watcher.refresh_run(run)  # a retry may have been submitted meanwhile
         keys = [job.key for job in asked if job.key is not None]
         for job in asked:
             job.watch()

@@ -93,7 +93,7 @@ def render_next_script(job: Submission) -> str:
         "chdir": job.run,
         **dict(sbatch_flags(given)),
         "time": "10",
-        "output": _log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
+        "output": log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
         "dependency": f"afterany:{rundir.PREVIOUS}",
         "requeue": None,
     }
@@ -137,8 +137,8 @@ def _directives(job: Submission) -> list[str]:
     lines = [directive("job-name", job.name), directive("chdir", job.run)]
     flags = dict(sbatch_flags(job.options))
     is_array = job.array is not None
-    flags.setdefault("output", _log_path(job.run, rundir.stdout_pattern(is_array)))
-    flags.setdefault("error", _log_path(job.run, rundir.stderr_pattern(is_array)))
+    flags.setdefault("output", log_path(job.run, rundir.stdout_pattern(is_array)))
+    flags.setdefault("error", log_path(job.run, rundir.stderr_pattern(is_array)))
     if job.array is not None:
         throttle = f"%{job.throttle}" if job.throttle else ""
         flags["array"] = f"0-{job.array.size - 1}{throttle}"
@@ -156,7 +156,7 @@ def _directives(job: Submission) -> list[str]:
     return lines + [directive(flag, value) for flag, value in flags.items()]
 
 
-def _log_path(run: str, pattern: str) -> str:
+def log_path(run: str, pattern: str) -> str:
     """Where the scheduler opens a log: it also expands patterns in the directory around it."""
     if "\\" in run:
         # A backslash switches all patterns off; the script opens its logs by itself.
@@ -194,7 +194,7 @@ def _identity(job: Submission) -> list[str]:
 
 
 def _logs(job: Submission) -> list[str]:
-    """Open the logs here where no #SBATCH line can name them; see `_log_path`."""
+    """Open the logs here where no #SBATCH line can name them; see `log_path`."""
     if "\\" not in job.run:
         return []
     who = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"

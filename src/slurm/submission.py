@@ -15,7 +15,7 @@ from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
-from slurm.dependencies import Dependency
+from slurm.dependencies import Dependency, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job, read_metadata
@@ -30,6 +30,7 @@ from slurm.packaging.function import ShippedFunction, context_parameter, ship_fu
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
+from slurm.retry import Again, policy_of, render_guard_script, with_requeue
 from slurm.task import Task
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Submitter(Generic[P, T]):
         own = (Dependency("afterok", waited),) if waited else ()
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
-        self.options = merge(cluster.defaults, self.task.options, given)
+        self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
         self.packaging = packaging or self.task.packaging or cluster.packaging
         check_packaging(self.packaging)
 
@@ -255,6 +256,10 @@ class Submitter(Generic[P, T]):
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
         shipped = ship_function(function, environment.path, is_workflow)
         context = context_parameter(function)
+        waited = [job for condition in self.after for job in returning(condition)]
+        if waited:
+            # Such a dependency only says that they are over: the runner looks for the values.
+            calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
         arguments = ship_arguments(function, calls, context, common, label=array)
         count = len(arguments.blobs)
         if array and not count:
@@ -323,6 +328,10 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         rundir.METADATA: _json(metadata),
         rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
+    policy = policy_of(submission)
+    if policy is not None:
+        files[rundir.RETRY] = _json(policy)
+        files[rundir.GUARD] = render_guard_script(submission).encode()
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
@@ -398,6 +407,10 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
+    if metadata.get("returns"):
+        for job in jobs:
+            number = job.part.number if job.part is not None else 0
+            job.again = Again(metadata.get("retry"), str(number))
     return make_packs(cluster, run, metadata, jobs) if metadata.get("pack") else jobs
 
 
@@ -462,6 +475,8 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
+        "retry": policy_of(plan.submission),
+        "returns": bool(policy_of(plan.submission)) or any(map(returning, plan.upstream)),
         "submitted": submitted,
         "python": sys.version.split()[0],
         "slurm_sdk": __version__,

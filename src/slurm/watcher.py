@@ -49,6 +49,7 @@ class _Run:
         self.jobs: dict[int, Job[Any]] = {}
         self.packed: PackedRun | None = None  # takes in the outcomes of a packed map's items
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
+        self.returning = False  # whether a job of it may be followed by another one
         self.unclear: set[int] = set()  # over for the scheduler, while the record is awaited
         self.beats: dict[str, str] = {}
         self.beat_at = time.monotonic()
@@ -103,6 +104,7 @@ class Watcher:
             run.anew = run.anew or bool(run.jobs)
             run.jobs[job.index] = job
             run.packed = job.packed
+            run.returning = run.returning or job.again is not None
             if job.key is None:
                 run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
@@ -207,7 +209,7 @@ class Watcher:
                 return
             with self._lock:
                 seen, run.anew = ({} if run.anew else run.seen), False
-            answer = self.backend.read_run(name, seen, bool(run.waiting))
+            answer = self.backend.read_run(name, seen, bool(run.waiting) or run.returning)
             with self._lock:
                 # An empty answer is an answer too: the run has been looked at.
                 run.seen = answer["seen"] or {"": 0}
@@ -224,6 +226,12 @@ class Watcher:
                 job.assign(job_id)
                 # It may have begun before its id was known here: all is read once more.
                 run.seen = {}
+        if run.returning:
+            for job in run.jobs.values():
+                if job.again is not None and job.again.follow(job, answer["again"]):
+                    run.seen = {}
+                    run.unclear.discard(job.index)
+                    self._active_at = time.monotonic()
         for data in answer["events"]:
             for event in rundir.decode_events(data)[0]:
                 found = run.jobs.get(event.number("index"))
@@ -283,8 +291,12 @@ class Watcher:
                     self._judge(job)
             self._notice_silence(time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.waiting and self._idle(run)]
+            again = [(name, token) for name, run in self._runs.items() for token in _due(run)]
         for name in stuck:
             self.backend.advance(name)
+        for name, token in again:
+            # The guard of the part does the same; whoever is first, it happens once.
+            self.backend.retry(name, token)
         self._files.set()
 
     def _idle(self, run: _Run) -> bool:
@@ -348,6 +360,12 @@ class Watcher:
         over = verdict.settled or job.over_since or job.unknown_since
         if job.untrusted and not seen.records and over:
             verdict = Verdict.UNTRUSTED
+        if verdict.settled and job.again is not None and job.again.is_due(verdict, seen):
+            if run is not None and job.index not in run.unclear:
+                run.unclear.add(job.index)
+                job.asking = 1
+                self._ask_soon(job)
+            return
         if verdict.settled:
             self._drop(job)
             job.settle(verdict)
@@ -387,6 +405,15 @@ def _own_records(run: _Run, data: bytes) -> Iterator[rundir.Record]:
         own = record if run.packed is None else run.packed.take(record)
         if own is not None:
             yield own
+
+
+def _due(run: _Run) -> list[str]:
+    """The parts of a run all of whose open calls have failed and are due again."""
+    parts: dict[str, list[bool]] = {}
+    for job in run.jobs.values():
+        if job.again is not None:
+            parts.setdefault(job.again.token, []).append(job.again.due)
+    return [token for token, due in parts.items() if all(due)]
 
 
 # ---- one per target -----------------------------------------------------------------------------

@@ -29,6 +29,7 @@ LAYERS: list[set[str]] = [
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
 SUBMITS = {"workflow.py": {"cluster", "journal", "returned", "workflow"}, "advance.py": {"api"}}
+SUBMITS["retry.py"] = {"api"}
 
 
 def _modules() -> list[Path]:

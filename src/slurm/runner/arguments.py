@@ -11,6 +11,9 @@ from slurm import rundir
 class UpstreamResult(Exception):
     """The result of an upstream job cannot be read here."""
 
+    run = ""
+    index = 0
+
 
 class _Values:
     """The values of upstream runs; each run's segments are read once, however many are wanted."""
@@ -33,12 +36,18 @@ class _Values:
         if run not in self._runs:
             from slurm.runner.batches import item_records
 
-            values = [r for r in item_records(path) if r.kind == rundir.VALUE and r.rank == 0]
+            values = [
+                record
+                for record in item_records(path)
+                if record.kind == rundir.VALUE and record.rank == 0 and not record.header.get("oom")
+            ]
             # The first value of a call is final.
             self._runs[run] = {record.index: record for record in reversed(values)}
         found = self._runs[run].get(index)
         if found is None:
-            raise UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
+            error = UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
+            error.run, error.index = run, index
+            raise error
         return found
 
 
