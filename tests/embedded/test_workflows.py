@@ -263,6 +263,46 @@ def test_an_option_of_the_cluster_inside_goes_before_the_submitters(cluster: Clu
     assert asks().result(WAIT) == (180, "~/slurm_jobs")
 
 
+def test_a_workflow_runs_on_a_python_with_nothing_installed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    command = [sys.executable, "-m", "venv", "--without-pip", str(bare)]
+    subprocess.run(command, check=True, timeout=WAIT)
+    python = str(bare / "bin" / "python")
+
+    @task
+    def cube(x: int) -> int:
+        return x**3
+
+    @workflow(python=python)
+    def on_bare_python(ctx: WorkflowContext) -> Any:
+        children = cube.map([1, 2])
+        return sys.prefix, children, cube(3).result(), len(ctx.child_ids)
+
+    assert on_bare_python().result(WAIT) == (str(bare), [1, 8], 27, 3)
+
+
+def test_a_call_that_is_attached_twice_is_known_to_both(cluster: Cluster) -> None:
+    job = slow(1.5)
+    twins = [cluster.attach(job.run), cluster.attach(job.run)]
+    assert [twin.result(WAIT) for twin in twins] == [1.5, 1.5]
+    assert job.result(WAIT) == 1.5
+    failed = fail("both are told")
+    twin = cluster.attach(failed.run)
+    for one in (failed, twin):
+        with pytest.raises(ValueError, match="both are told"):
+            one.result(WAIT)
+        assert one.state == "FAILED"
+    asleep = slow(30)
+    twin = cluster.attach(asleep.run)
+    assert twin.cancel()
+    for one in (asleep, twin):
+        with pytest.raises(slurm.JobCancelled):
+            one.result(WAIT)
+        assert one.cancelled()
+
+
 def test_a_workflow_may_open_its_cluster_by_itself(cluster: Cluster) -> None:
     @workflow
     def opens() -> Any:
@@ -305,6 +345,14 @@ def test_a_workflow_runs_under_the_debugger(tmp_path: Path) -> None:
 def test_a_task_is_not_made_a_workflow_by_mistake() -> None:
     with pytest.raises(slurm.UsageError, match=r"workflow\(\) takes a function"):
         workflow(square)
+
+
+def test_a_task_that_asks_for_a_workflows_context_is_refused(cluster: Cluster) -> None:
+    @task
+    def asks(ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(slurm.UsageError, match="ctx of asks is a WorkflowContext"):
+        asks()  # type: ignore[call-arg]
 
 
 def test_a_child_that_waits_for_its_own_workflow_is_a_circular_dependency(

@@ -14,6 +14,7 @@ import pytest
 
 import slurm
 from slurm import Cluster, WorkflowContext, task, workflow
+from slurm.graph import read_graph
 
 WAIT = 120
 
@@ -71,6 +72,9 @@ def test_a_workflow_submits_from_the_node_and_resolves_to_what_it_returned(
     assert all(int(child.partition("_")[0]) > int(job.id) for child in value["ids"])
     (run,) = Path(job.path, "tasks", "total").iterdir()
     assert cluster.attach(run).options["mem"] == 200
+    graph = read_graph(cluster, job.id)
+    found = [(node.name, node.state) for node in graph.children(graph.root)]
+    assert found == [("square", "COMPLETED"), ("total", "COMPLETED")]
 
 
 def test_a_job_behind_a_workflow_takes_the_values_of_its_children(cluster: Cluster) -> None:
