@@ -30,9 +30,9 @@ with Cluster(*sys.argv[1:]) as cluster:
     with cluster.batch():
         means = {}
         for shard in range(6):
-            cleaned = clean(load(shard))
-            means[f"shard {shard}"] = mean(cleaned)
-        last = summary(means, shards=6)
+            cleaned = clean(load(shard))  # type: ignore[arg-type]
+            means[f"shard {shard}"] = mean(cleaned)  # type: ignore[arg-type]
+        last = summary(means, shards=6)  # type: ignore[arg-type]
 
     print(last.result(timeout=120))
     runs = {job.run for job in means.values()}

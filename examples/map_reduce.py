@@ -26,8 +26,8 @@ with Cluster(*sys.argv[1:]):
     counts = count.map(TEXTS)
     # The array as an argument is the list of its values. merge starts when all have succeeded,
     # and reads them on the cluster: nothing comes back to this program on the way.
-    total: Job[Counter[str]] = merge(counts)
-    some = merge([counts[0], counts[2]])
+    total: Job[Counter[str]] = merge(counts)  # type: ignore[arg-type]
+    some = merge([counts[0], counts[2]])  # type: ignore[list-item]
 
 print("most common:", total.result(timeout=120).most_common(3))
 print(

@@ -163,3 +163,18 @@ def test_a_script_that_is_not_there_is_wrong_usage(tmp_path: Path) -> None:
     )
     assert done.returncode == 2
     assert "'none.py' is no file" in done.stderr
+
+
+def test_the_page_about_arrays_shows_what_is_printed(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "arrays.md").read_text()
+    script = page.partition("<!-- file: sweep.py -->\n```python\n")[2].partition("```\n")[0]
+    shown = page.partition("<!-- printed by slurm plan -->\n```\n")[2].partition("```\n")[0]
+    (tmp_path / "sweep.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-c", "from slurm.cli import main; main(['plan', 'sweep.py'])"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == shown, done.stderr
