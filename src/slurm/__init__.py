@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         SchedulerUnreachable,
         SlurmError,
         SubmitError,
+        SubmitLimit,
         SubmitRefused,
         TimeLimitReached,
         UnpicklableArgument,
@@ -101,8 +102,9 @@ _ERRORS = (
     "OptionError", "PackagingError", "PythonMismatch", "RemoteError", "RemoteTraceback",
     "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitRefused", "TimeLimitReached", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied",
+    "SubmitLimit", "SubmitRefused", "TimeLimitReached", "UnpicklableArgument",
+    "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
+    "WorkerDied",
 )  # fmt: skip
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
@@ -113,8 +115,8 @@ __all__ = [
     "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "PythonMismatch",
     "RemoteError", "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten",
     "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible", "RunNotFound",
-    "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitRefused", "Task", "TaskOptions",
-    "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
+    "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitLimit", "SubmitRefused", "Task",
+    "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
     "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
     "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
