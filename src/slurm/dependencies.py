@@ -115,13 +115,16 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
 
 
 def returning(condition: Dependency) -> list[Job[Any]]:
-    """The jobs of an `afterok` whose end may not be the last word: they may be retried.
+    """The jobs of an `afterok` whose end may not be the last word.
+
+    They may be retried, and a workflow may have returned jobs that still run.
 
     A job that waits for one begins when it is over in any way, and looks for its value itself.
     """
     if condition.kind != "afterok":
         return []
-    return [job for job in condition.elements() if job.again is not None and not job.settled]
+    again = [job for job in condition.elements() if job.again is not None or job.is_workflow]
+    return [job for job in again if not job.settled]
 
 
 def _open_ids(jobs: Sequence[Job[Any]]) -> list[str]:

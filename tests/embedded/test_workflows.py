@@ -133,6 +133,29 @@ def test_a_job_that_takes_a_workflows_value_gets_the_values_of_what_it_returned(
     assert look(returns_late()).result(WAIT) == {"a": 2, "b": [4, 9]}
 
 
+def test_a_job_behind_a_workflow_holds_no_allocation_while_returned_jobs_run(
+    cluster: Cluster,
+) -> None:
+    @workflow
+    def returns_late() -> Any:
+        return slow(6)
+
+    @task
+    def behind() -> str:
+        return "at last"
+
+    first = returns_late()
+    job = behind.after(first)()
+    seen: set[str] = set()
+    deadline = time.monotonic() + WAIT
+    while not job.done() and time.monotonic() < deadline:
+        seen.add(" ".join(sorted(r.name for r in cluster.queue() if r.state == "RUNNING")))
+        time.sleep(0.2)
+    assert job.result(WAIT) == "at last"
+    assert "slow" in seen  # it ran alone: neither the workflow nor the job behind it held a CPU
+    assert first.done()
+
+
 def test_a_job_after_a_failed_returned_job_ends_as_upstream_failed(cluster: Cluster) -> None:
     @workflow
     def returns_failure() -> Any:

@@ -28,7 +28,10 @@ LAYERS: list[set[str]] = [
 # What starts every job knows nothing of the client.
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
-SUBMITS = {"workflow.py": {"cluster", "journal", "returned", "workflow"}, "advance.py": {"api"}}
+SUBMITS = {
+    "workflow.py": {"api", "cluster", "journal", "returned", "workflow"},
+    "advance.py": {"api"},
+}
 SUBMITS["retry.py"] = {"api"}
 
 

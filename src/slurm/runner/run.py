@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 class Postponed(BaseException):
-    """What this call needs is being retried; the call was submitted anew behind that."""
+    """What this call needs still runs; the call was submitted anew behind that."""
 
 
 def main(argv: List[str]) -> int:
@@ -50,7 +50,7 @@ def main(argv: List[str]) -> int:
         with Beat(run):
             kind, header, payload, code = outcome(run, who)
     except Postponed:
-        say("slurm-sdk: what this needs is being retried; it goes on in a job behind that\n")
+        say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
         return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
@@ -149,7 +149,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         args, kwargs = load_arguments(blob, run, base)
         kwargs = dict(load_common(run, base), **kwargs)
     except UpstreamResult as error:
-        if error.run and _goes_behind(run, who, error.run, error.index):
+        if error.run and _goes_behind(run, who, error.run, error.index, error.returned):
             return load(run, who)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
@@ -173,10 +173,17 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
     return function, args, kwargs
 
 
-def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int) -> bool:
+def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:
     """Go behind an upstream that is being retried; True: its value has appeared meanwhile."""
     import json
 
+    if returned:
+        from slurm.runner.workflow import go_behind
+
+        waits = go_behind(run, who.index, who.rank, returned)
+        if waits:
+            raise Postponed
+        return waits is None
     base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
     try:
         with open(os.path.join(base, upstream, rundir.METADATA)) as f:

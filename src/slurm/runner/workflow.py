@@ -5,7 +5,8 @@ import os
 import signal
 import sys
 import threading
-from typing import Any, Dict, Tuple
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
 from slurm.runner.advance import scheduler
@@ -100,20 +101,32 @@ def _forget_seed() -> None:
         os.environ.pop("PYTHONHASHSEED", None)
 
 
-def wait_for(waits: Dict[str, str], error: Any) -> None:
-    """Wait until the jobs that a workflow returned are over; raises `error` if one has no value.
+def go_behind(
+    run: str, index: int, rank: int, missing: Sequence[Tuple[str, int]]
+) -> Optional[bool]:
+    """Whether a call has to wait for jobs that a workflow returned, and was submitted behind them.
 
-    A job that takes a workflow's value begins when the workflow has ended, and what the workflow
-    returned may still run then.
+    A job that takes a workflow's value begins when the workflow has ended; what it returned may
+    still run then. None: a value has appeared meanwhile. False: one of them failed for good.
     """
-    from slurm.cluster import Cluster
-    from slurm.model.ids import expand_array_spec
-    from slurm.returned import jobs_of_run
+    from slurm.api import retries
+    from slurm.api.agent import Agent
 
-    cluster = Cluster()
-    for run, spec in waits.items():
-        wanted = set(expand_array_spec(spec))
-        jobs = [job for job in jobs_of_run(cluster, run) if job.index in wanted]
-        for job in jobs:
-            if not job.wait():
-                raise error(f"{run} has no value for call {job.index}: it did not succeed")
+    agent = Agent(scheduler(), os.environ["SLURM_SDK_BASE"])
+    # One call of each part stands for all: the others are looked at when the part is over.
+    parts: Dict[Tuple[str, str], int] = {}
+    for below, number in missing:
+        parts.setdefault((below, retries.first_token(agent._path(below), number)), number)
+    jobs: List[str] = []
+    for (below, _), number in parts.items():
+        became, ids = retries.what_became_of(agent, below, number)
+        if became == "failed":
+            return False
+        jobs += ids if became == "wait" else []
+    if not jobs:
+        time.sleep(1)  # a value has appeared, or a part of a long map waits to be submitted
+        return None
+    if rank == 0:
+        token = os.environ["SLURM_SDK_PART"]
+        retries.move(agent, os.path.relpath(run, agent.base), token, index, sorted(set(jobs)))
+    return True
