@@ -481,3 +481,21 @@ def test_packs_go_out_in_several_arrays_where_the_scheduler_asks_for_it(
     assert len(array.members) == 8 and any(job.key is None for job in array.members)
     assert array.results(WAIT) == [x * x for x in range(40)]
     assert len({job.bare.partition("_")[0] for job in array.members}) == 3
+
+
+def test_when_the_parent_of_the_workers_is_killed_the_rest_has_the_jobs_error(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task
+    def treason(x: int, folder: str) -> int:
+        if x == 9:
+            time.sleep(0.6)  # by then all outcomes before it are on disk
+            os.kill(os.getppid(), 9)
+            time.sleep(0.2)
+        return x
+
+    array = treason.map([(x, str(tmp_path)) for x in range(12)], pack=12)
+    got = array.results(WAIT, return_exceptions=True)
+    assert got[:9] == list(range(9))
+    assert all(isinstance(error, slurm.JobFailed) for error in got[9:]), got
+    assert "SIGKILL" in str(got[9])

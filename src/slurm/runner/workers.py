@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches, signals
-from slurm.runner.run import kept, settle, trouble
+from slurm.runner.run import kept, say, settle, trouble
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
 MOST, LONGEST = 16384, 0.1
@@ -164,6 +164,8 @@ class Worker:
                 for other in [self, *others]:
                     other.close()
                 _serve(calls, self.board, orders, answers)
+            except BaseException as error:  # noqa: BLE001 - the process ends here, but not silently
+                say(f"slurm-sdk: a worker cannot go on: {type(error).__name__}: {error}\n")
             finally:
                 os._exit(70)
         os.close(orders)
@@ -291,8 +293,7 @@ def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
         who = calls.who._replace(index=index)
         rundir.append_record(calls.run, who, rundir.VALUE, {"python": python}, blob)
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stderr.write(f"slurm-sdk: the result could not be written: {error}\n")
+        say(f"slurm-sdk: the result could not be written: {error}\n")
         os._exit(rundir.EXIT_NOT_WRITTEN)
 
 
