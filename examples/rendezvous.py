@@ -37,7 +37,7 @@ def sum_with_sockets(rank: int, world: int, address: tuple[str, int]) -> int:
     raise TimeoutError(f"nobody listens at {address}")
 
 
-@task(nodes=2, ntasks_per_node=1, all_ranks=True, time="10min")
+@task(nodes=2, ntasks_per_node=1, mem="500M", all_ranks=True, time="10min")
 def add_up_ranks(ctx: JobContext) -> int:
     meeting = ctx.torch_distributed_env()
     os.environ.update(meeting)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -84,6 +85,10 @@ class Allocation(Cluster):
         """The directory of all runs, as the cluster sees it."""
         return self.parent.base
 
+    @property
+    def journal(self) -> None:
+        """A workflow that begins anew allocates anew, so its steps are not journalled."""
+
     def place(self, run: str) -> str:
         """A step's run lies below that of its allocation."""
         if self.job is None:
@@ -107,6 +112,11 @@ class Allocation(Cluster):
 
     def _check(self, options: Mapping[str, Any], name: str) -> None:
         """Refuse a step that is wider than the allocation, as far as that is known here."""
+        if options.get("retry"):
+            raise errors.UsageError(
+                f"{name} has a retry, and a step cannot be submitted again from the cluster",
+                hint=f"call it again where it failed: {name}.with_options(retry=None)",
+            )
         wanted, held = options.get("nodes"), self.job.options.get("nodes", 1) if self.job else None
         if str(wanted).isdigit() and str(held).isdigit() and int(str(wanted)) > int(str(held)):
             raise errors.UsageError(
@@ -168,7 +178,7 @@ def allocate(cluster: Cluster, idle: str | int, options: Mapping[str, Any]) -> A
         return Allocation(cluster, None)
     given = {"job_name": "allocation", **given, "launch": "once", "requeue": False}
     given.update(dict.fromkeys(("output", "error", "array_throttle"), None))
-    job = cluster.submit(Task(pilot.serve), **given)(float(seconds or 10**9))
+    job = cluster.submit(Task(pilot.serve), **given)(float(seconds or 10**9), secrets.token_hex(8))
     return Allocation(cluster, job)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import itertools
+import secrets
 import threading
 import time
 from collections import deque
@@ -249,7 +250,7 @@ class Executor(concurrent.futures.Executor):
         options.setdefault("job_name", "executor")
         idle = max(4 * BEAT, self._idle)
         submitter = self.cluster.submit(Task(block_runner.serve), **options)
-        job = submitter(self._each, self._retries, idle)
+        job = submitter(self._each, self._retries, idle, secrets.token_hex(8))
         return Block(job, self._each, options)
 
     def _give(self, block: Block) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from slurm import (
     UpstreamFailed,
     UsageError,
     task,
+    workflow,
 )
 
 
@@ -264,3 +267,112 @@ def test_a_step_cannot_bring_a_secret(cluster: Cluster, monkeypatch: pytest.Monk
 def test_on_the_debug_backend_steps_run_in_this_process(tmp_path: Path) -> None:
     with Cluster("debug", job_base_dir=tmp_path) as debug, debug.allocate(nodes=4):
         assert add(1, 2).result() == 3
+
+
+def test_a_step_with_a_retry_is_refused(cluster: Cluster) -> None:
+    with cluster.allocate() as allocation, pytest.raises(UsageError, match="retry=None"):
+        allocation.submit(add, retry=2)
+
+
+# ---- whatever becomes of the client, and around an allocation -----------------------------------
+
+_CLIENT = """
+import sys, time
+from slurm import Cluster, task
+
+@task
+def slow(n):
+    time.sleep(1)
+    return n
+
+with Cluster("embedded", job_base_dir=sys.argv[1]) as cluster:
+    allocation = cluster.allocate(idle="2s")
+    with allocation:
+        jobs = [slow(n) for n in range(3)]
+        print(*[job.run for job in jobs], sep="\\n", flush=True)
+        time.sleep(600)
+"""
+
+
+def test_steps_go_on_when_the_client_is_killed(cluster: Cluster, tmp_path: Path) -> None:
+    script = tmp_path / "client.py"
+    script.write_text(_CLIENT)
+    client = subprocess.Popen(
+        [sys.executable, str(script), cluster.base], stdout=subprocess.PIPE, text=True
+    )
+    assert client.stdout is not None
+    runs = [client.stdout.readline().strip() for _ in range(3)]
+    client.kill()
+    client.communicate()
+    assert [cluster.attach(run).result(60) for run in runs] == [0, 1, 2]
+    assert cluster.attach(runs[0].partition("/tasks/")[0]).result(60)["steps"] == 3
+
+
+def test_a_workflow_can_hold_an_allocation(cluster: Cluster) -> None:
+    @workflow
+    def two_phases(n: int) -> int:
+        with Cluster().allocate(ntasks=2):
+            return add(add(n, 1), add(n, 2)).result(60)
+
+    assert two_phases(10).result(60) == 23
+
+
+def test_a_failing_rank_of_torchrun_is_the_failure_of_the_job(cluster: Cluster) -> None:
+    @task(nodes=2, ntasks_per_node=2, launch="torchrun")
+    def one_fails(ctx: JobContext) -> int:
+        if ctx.rank == 2:
+            raise KeyError("rank 2")
+        time.sleep(0.2)
+        return ctx.rank
+
+    with pytest.raises(KeyError, match="rank 2"):
+        one_fails().result(60)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_functions_and_classes_of_a_script_reach_the_children_of_a_task(
+    cluster: Cluster, tmp_path: Path, method: str
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(_PROCESSES)
+    done = subprocess.run(
+        [sys.executable, str(script), cluster.base, method],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "[11, 21] [25, 36] 3\n", done.stderr
+
+
+_PROCESSES = """
+import multiprocessing, sys
+from concurrent.futures import ProcessPoolExecutor
+from slurm import Cluster, task
+
+class Box:
+    def __init__(self, n):
+        self.n = n
+
+def unbox(box):
+    return box.n + 1
+
+def rebox(n):
+    return Box(n)
+
+@task
+def work(method):
+    context = multiprocessing.get_context(method)
+    with context.Pool(2) as pool:
+        plain = pool.map(unbox, [Box(10), Box(20)])
+        boxes = pool.map(rebox, [1, 2])
+    with ProcessPoolExecutor(2, mp_context=context) as pool:
+        squares = list(pool.map(square, [5, 6]))
+    return plain, squares, sum(box.n for box in boxes)
+
+def square(n):
+    return n * n
+
+if __name__ == "__main__":
+    with Cluster("embedded", job_base_dir=sys.argv[1]):
+        print(*work(sys.argv[2]).result(60))
+"""

@@ -367,7 +367,10 @@ def descendants(pid: int) -> List[int]:
     return found
 
 
-def serve(idle: float, ctx: JobContext) -> Dict[str, int]:
-    """The function of a job that is nothing but an allocation."""
+def serve(idle: float, token: str, ctx: JobContext) -> Dict[str, int]:
+    """The function of a job that is nothing but an allocation.
+
+    The token is another one each time: a workflow that begins anew must not take an old one.
+    """
     run, base = os.environ["SLURM_SDK_RUN"], os.environ["SLURM_SDK_BASE"]
     return Pilot(run, base, os.environ["SLURM_JOB_ID"], ctx).serve(idle)
