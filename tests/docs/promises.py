@@ -35,6 +35,19 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "near the limit: stopped by SIGUSR2",
         "after a requeue: attempt 1 went on after step 5 or later: True",
     ),
+    "cached_results": (
+        "first: 0.5564, from the cache: False",
+        "again: 0.5564, from the cache: True",
+        "of four more seeds from the cache: 2",
+        "forgotten: 6 of simulate",
+    ),
+    "retry_flaky": (
+        "total: 30",
+        "part 0: ['it worked']",
+        "'ConnectionError: part 2: busy, try 2', 'it worked']",
+        "for good: part 3 is damaged",
+        "attempts: 4",
+    ),
     "attach_later": ("by run name: 144", "by job id:   144", "in another call: 147"),
     "async_await": (
         "gathered: [0, 2, 4, 6, 8]",

@@ -202,10 +202,11 @@ def first_token(path: str, index: int) -> str:
 # ---- judging ------------------------------------------------------------------------------------
 
 
-def judge(agent: Any, run: str, token: str) -> Optional[Dict[str, Any]]:
+def judge(agent: Any, run: str, token: str, calm: float = 0.0) -> Optional[Dict[str, Any]]:
     """Judge a part that is over and submit what is due; None while it is not over.
 
     The judgement says for each letter which calls go into a new part, and why each call failed.
+    Where the scheduler may yet put a job back into the queue, it is asked again after `calm`.
     """
     path = agent._path(run)
     policy = read_policy(path)
@@ -213,7 +214,7 @@ def judge(agent: Any, run: str, token: str) -> Optional[Dict[str, Any]]:
         return {"groups": {}, "why": {}}
     judged = _json(_file(path, token, "judged"))
     if judged is None:
-        judged = _judgement(agent, path, part_of(path, token), policy)
+        judged = _judgement(agent, path, part_of(path, token), policy, calm)
         if judged is None:
             return None
         if not _write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
@@ -224,12 +225,15 @@ def judge(agent: Any, run: str, token: str) -> Optional[Dict[str, Any]]:
 
 
 def _judgement(
-    agent: Any, path: str, part: Part, policy: Dict[str, Any]
+    agent: Any, path: str, part: Part, policy: Dict[str, Any], calm: float
 ) -> Optional[Dict[str, Any]]:
     values, troubles, exits = _outcomes(path, part)
     failed = [i for i in part.indexes if i not in values]
     asked = [i for i in failed if not (i in troubles and i in exits)]
     states = _states(agent, path, part, asked)
+    if states and calm and any(parse_state(state).may_requeue for state, _ in states.values()):
+        time.sleep(calm)
+        states = _states(agent, path, part, asked)
     if states is None:
         return None
     groups, why = {}, {}  # type: Dict[str, List[int]], Dict[str, Dict[str, str]]

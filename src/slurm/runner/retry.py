@@ -13,14 +13,14 @@ CALM = 3.0
 
 def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run this
     """Judge the part that this job guards, and submit again what is due."""
+    from slurm.api import retries
     from slurm.api.agent import AgentError
 
-    time.sleep(CALM if os.environ.get("SLURM_CLUSTER_NAME") != "embedded" else 0)
     agent = _agent()
     run = os.path.relpath(argv[1], agent.base)
     deadline = time.time() + PATIENCE
     try:
-        while not agent.retry(run, argv[2]):
+        while retries.judge(agent, run, argv[2], CALM) is None:
             if time.time() > deadline:
                 sys.stderr.write("slurm-sdk: the part is not over\n")
                 return 1
