@@ -114,6 +114,12 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
             )
 
 
+def may_return(condition: Dependency) -> bool:
+    """Whether a job that needs values of these may have to go behind a retry of one of them."""
+    needs = condition.kind in ("afterok", "afterany")
+    return needs and any(job.again is not None for job in condition.elements())
+
+
 def returning(condition: Dependency) -> list[Job[Any]]:
     """The jobs of an `afterok` whose end may not be the last word.
 

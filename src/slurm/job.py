@@ -24,8 +24,8 @@ from slurm.model.parts import Part
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 from slurm.results import Results
-from slurm.returned import WAITS, Returned
 from slurm.retry import Again, Attempt, attempt, failure_of
+from slurm.returned import WAITS, Returned
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -333,7 +333,7 @@ class Job(Future[T], Generic[T]):
 
     def follow(self, twin: Job[Any]) -> None:
         """Be settled with another object of the same call, which is watched already."""
-        self.evidence = twin.evidence
+        self.evidence, self.again = twin.evidence, twin.again
         self._twin = twin
         twin.when_settled(self._settle_like_twin)
 
@@ -341,6 +341,7 @@ class Job(Future[T], Generic[T]):
         twin = self._twin
         assert twin is not None and twin._verdict is not None
         self.key, self._verdict, self.returned = twin.key, twin._verdict, twin.returned
+        self.evidence, self.options, self._failure = twin.evidence, twin.options, twin._failure
         if self.returned is None:
             self._end(self._verdict)
         else:

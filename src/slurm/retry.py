@@ -50,8 +50,8 @@ class Again:
         self.token = token
         self.attempts: list[Attempt] = []
         self.stopped = False
-        #: Whether a failure was seen after which a retry is due.
-        self.due = False
+        #: Whether a failure was seen after which a retry is due, and whether it was asked for.
+        self.due = self.asked = False
         self._final = False
 
     def follow(self, job: Job[Any], progress: dict[str, Any]) -> bool:
@@ -65,7 +65,8 @@ class Again:
             if following in progress["ids"] and (letter or following == behind):
                 why = (judged or {}).get("why", {}).get(str(job.index), _WAITED)
                 self.attempts.append(attempt(job, why["kind"], why["text"]))
-                self.token, self.due, moved = following, False, True
+                self.token, moved = following, True
+                self.due = self.asked = False
                 job.options = {**job.options, **self._grown()}
                 job.start_over(progress["ids"][following])
                 continue

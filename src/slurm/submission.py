@@ -15,14 +15,14 @@ from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
-from slurm.dependencies import Dependency, returning
+from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job, read_metadata
 from slurm.journal import metadata_of
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
-from slurm.model.packs import check_one_process, plan_packs
+from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
 from slurm.packaging import check_packaging, prepare
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
@@ -472,11 +472,12 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "ranks": 2 if plan.submission.ranks else 1,
         "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
         "pack": list(plan.submission.pack) if plan.submission.pack else None,
+        "item_retry": item_retry(plan.submission.pack, plan.options),
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
         "retry": policy_of(plan.submission),
-        "returns": bool(policy_of(plan.submission)) or any(map(returning, plan.upstream)),
+        "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),
         "submitted": submitted,
         "python": sys.version.split()[0],
         "slurm_sdk": __version__,

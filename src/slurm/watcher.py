@@ -296,7 +296,9 @@ class Watcher:
             self.backend.advance(name)
         for name, token in again:
             # The guard of the part does the same; whoever is first, it happens once.
-            self.backend.retry(name, token)
+            if not self.backend.retry(name, token):
+                with self._lock:
+                    self._poll_at = min(self._poll_at, time.monotonic() + REFILL)
         self._files.set()
 
     def _idle(self, run: _Run) -> bool:
@@ -361,9 +363,10 @@ class Watcher:
         if job.untrusted and not seen.records and over:
             verdict = Verdict.UNTRUSTED
         if verdict.settled and job.again is not None and job.again.is_due(verdict, seen):
-            if run is not None and job.index not in run.unclear:
+            if run is not None:
                 run.unclear.add(job.index)
-                job.asking = 1
+            if not job.again.asked:
+                job.again.asked, job.asking = True, 1
                 self._ask_soon(job)
             return
         if verdict.settled:

@@ -5,8 +5,8 @@ import sys
 import time
 from typing import Any, Optional
 
-#: How long a guard waits until the scheduler says of all jobs of its part that they are over.
-PATIENCE = 120.0
+#: How long a guard tries: the scheduler has to say of all jobs of its part that they are over.
+PATIENCE = 480.0
 #: A lost node's job may go back into the queue; so long it is given to do so.
 CALM = 3.0
 
@@ -19,16 +19,17 @@ def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run t
     agent = _agent()
     run = os.path.relpath(argv[1], agent.base)
     deadline = time.time() + PATIENCE
-    try:
-        while retries.judge(agent, run, argv[2], CALM) is None:
-            if time.time() > deadline:
-                sys.stderr.write("slurm-sdk: the part is not over\n")
-                return 1
-            time.sleep(2)
-    except AgentError as error:
-        sys.stderr.write("slurm-sdk: {}\n{}\n".format(error, "\n".join(error.evidence)))
-        return 1
-    return 0
+    while time.time() < deadline:
+        try:
+            if retries.judge(agent, run, argv[2], CALM) is not None:
+                return 0
+            why = "the part is not over"
+        except AgentError as error:
+            # A limit of jobs, or a controller that does not answer: it may go better soon.
+            why = "\n".join([str(error), *error.evidence])
+        time.sleep(2)
+    sys.stderr.write(f"slurm-sdk: {why}\n")
+    return 1
 
 
 def postpone(run: str, index: int, rank: int, upstream: str, number: int) -> Optional[bool]:
