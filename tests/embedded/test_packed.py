@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import slurm
-from slurm import Cluster, JobContext, JobState, PackedArray, task
+from slurm import Cluster, JobContext, JobState, PackedArray, Retry, task
 from slurm.model.parts import Cut, cut_map
 
 WAIT = 90
@@ -90,6 +90,7 @@ def test_dicts_and_tuples_are_unpacked_as_in_every_map(cluster: Cluster) -> None
 def test_ten_thousand_items_need_no_more_files_than_ten(cluster: Cluster) -> None:
     array = none.with_options(cpus_per_task=2).map(range(10_000), pack=5_000)
     assert array.results(WAIT) == [None] * 10_000
+    assert all(job.wait(WAIT) for job in array.members)
     run = Path(cluster.base) / array.run
     on_node = [p for p in run.glob("*/*") if p.is_file() and p.parent.name != "submit"]
     assert len(on_node) <= 10, on_node
@@ -200,6 +201,28 @@ def test_only_what_failed_runs_again_and_the_rest_keeps_its_value(
     assert again.results(WAIT) == list(range(10)) and len(again) == 10
     assert again[2].options["mem"] == first[2].options.get("mem", again[2].options["mem"])
     assert ran(tmp_path) == sorted([*range(10), 2, 7])
+
+
+def test_an_item_that_raised_is_tried_again_as_its_task_says(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(retry=Retry(times=2, on=OSError))
+    def moody(x: int, folder: str) -> int:
+        with open(f"{folder}/ran", "a") as f:
+            f.write(f"{x}\n")
+        if x == 1 and ran(Path(folder)).count(1) < 3:
+            raise ConnectionError("come back later")
+        if x == 2:
+            raise OSError("never")
+        if x == 3:
+            raise ValueError("not worth it")
+        return x
+
+    got = moody.map([(x, str(tmp_path)) for x in range(5)], pack=5).results(
+        WAIT, return_exceptions=True
+    )
+    assert [type(v).__name__ for v in got] == ["int", "int", "OSError", "ValueError", "int"]
+    assert ran(tmp_path) == [0, 1, 1, 1, 2, 2, 2, 3, 4]
 
 
 def test_an_item_that_kills_its_worker_is_named_and_harms_no_other(

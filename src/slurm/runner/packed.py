@@ -1,5 +1,6 @@
 """Runs one element of a packed map: hands ranges of its items to warm workers, records outcomes."""
 
+import json
 import os
 import select
 import signal
@@ -81,7 +82,9 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
-    return Calls(run, who, function, common, header.get("context"))
+    with open(os.path.join(run, rundir.METADATA)) as f:
+        retry = json.load(f).get("item_retry")
+    return Calls(run, who, function, common, header.get("context"), retry)
 
 
 class Queue:

@@ -98,11 +98,13 @@ class Calls:
         function: Callable[..., Any],
         common: Dict[str, Any],
         inject: Any,
+        retry: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.run = run
         self.who = who
         self.function = function
         self.common = common
+        self.retry = retry
         self.stop = Stop()
         self._inject = inject
         self._arguments = rundir.ArgumentFile(run)
@@ -259,12 +261,12 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             if hasattr(value, "__await__"):
                 value = settle(value)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
-            kind, blob = _failed(trouble(error))
+            kind, blob = _encoded(_tried_again(calls, index, trouble(error)))
         else:
             try:
                 blob = value_dumps(value, protocol=5)
             except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle may do it
-                kind, blob = _kept(value)
+                kind, blob = _encoded(kept(value))
         if len(blob) > LARGE:
             _write_alone(calls, index, blob)
             kind, blob = batches.ELSEWHERE, b""
@@ -276,14 +278,32 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             return
 
 
-def _failed(outcome: Tuple[str, Dict[str, Any], bytes, int]) -> Tuple[int, bytes]:
+_Outcome = Tuple[str, Dict[str, Any], bytes, int]
+
+
+def _tried_again(calls: Calls, index: int, outcome: _Outcome) -> _Outcome:
+    """The outcome of an item that raised, after the retries that its task allows."""
+    rules = calls.retry or {"times": 0}
+    for number in range(rules["times"]):
+        worth_it = set(outcome[1].get("types") or ()) & set(rules["on"])
+        if outcome[0] != rundir.ERROR or not worth_it or calls.stop.signal is not None:
+            break
+        time.sleep(rules["backoff"] * 2**number)
+        try:
+            args, kwargs = calls.arguments(index)
+            value = settle(calls.function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+            outcome = trouble(error)
+        else:
+            return kept(value)
+    return outcome
+
+
+def _encoded(outcome: _Outcome) -> Tuple[int, bytes]:
     kind, header, payload, _ = outcome
+    if kind == rundir.VALUE:
+        return batches.VALUE, payload
     return batches.TROUBLE, batches.encode_trouble(kind, header, payload, LARGE)
-
-
-def _kept(value: Any) -> Tuple[int, bytes]:
-    outcome = kept(value)
-    return (batches.VALUE, outcome[2]) if outcome[0] == rundir.VALUE else _failed(outcome)
 
 
 def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
