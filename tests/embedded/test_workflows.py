@@ -517,12 +517,14 @@ def test_the_graph_asks_the_scheduler_about_what_files_do_not_tell(cluster: Clus
     from slurm.graph import read_graph
 
     failed = fail("no")
-    held = square.after(slow(30))(1)
+    long = slow(300)
+    held = square.after(long)(1)
     held.cancel()
     with pytest.raises(slurm.JobCancelled):
         held.result(WAIT)
     states = {node.name: node.state for node in read_graph(cluster, held.run).nodes.values()}
     assert states["square"] == "CANCELLED"
     assert states["slow"] in ("RUNNING", "PENDING")
+    long.cancel()
     failed.exception(WAIT)
     assert read_graph(cluster, failed.run).root.state == "FAILED"
