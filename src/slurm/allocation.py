@@ -177,8 +177,11 @@ def allocate(cluster: Cluster, idle: str | int, options: Mapping[str, Any]) -> A
     if cluster.backend_type == "debug":
         return Allocation(cluster, None)
     given = {"job_name": "allocation", **given, "launch": "once", "requeue": False}
-    given.update(dict.fromkeys(("output", "error", "array_throttle"), None))
-    job = cluster.submit(Task(pilot.serve), **given)(float(seconds or 10**9), secrets.token_hex(8))
+    # What a cluster's defaults say of its tasks does not hold for the job that is held.
+    given.update(dict.fromkeys(("output", "error", "array_throttle", "retry", "cache"), None))
+    submitter = cluster.submit(Task(pilot.serve), **given)
+    # Sent at once, also inside of a batch: its steps need the id.
+    (job,) = submitter.send(submitter.plan(float(seconds or 10**9), secrets.token_hex(8)))
     return Allocation(cluster, job)
 
 

@@ -246,11 +246,14 @@ class Executor(concurrent.futures.Executor):
     def _new_block(self) -> Block:
         options: dict[str, Any] = dict(self._options)
         cpus = int(str(options.get("cpus_per_task") or 1)) * self._each
-        options.update(cpus_per_task=cpus, launch="once")
+        # A lost job is replaced by a new one: this one would begin with calls of before.
+        options.update(cpus_per_task=cpus, launch="once", requeue=False, retry=None, cache=None)
         options.setdefault("job_name", "executor")
         idle = max(4 * BEAT, self._idle)
         submitter = self.cluster.submit(Task(block_runner.serve), **options)
-        job = submitter(self._each, self._retries, idle, secrets.token_hex(8))
+        # Sent at once, also inside of a batch.
+        plan = submitter.plan(self._each, self._retries, idle, secrets.token_hex(8))
+        (job,) = submitter.send(plan)
         return Block(job, self._each, options)
 
     def _give(self, block: Block) -> None:

@@ -220,3 +220,19 @@ def test_short_calls_are_given_further_ahead_than_long_ones() -> None:
     assert next_ahead(4, 4, 2) == 8
     assert next_ahead(64, 1, 2) == 32
     assert next_ahead(4, 0, 2) == 4
+
+
+def test_workers_start_inside_of_a_batch_too(cluster: Cluster) -> None:
+    with cluster.batch(), cluster.executor(max_workers=1) as pool:
+        assert pool.submit(square, 5).result(60) == 25
+
+
+def test_defaults_of_a_cluster_that_are_about_tasks_do_not_disturb_the_workers(
+    tmp_path: Path,
+) -> None:
+    defaults = Cluster("embedded", job_base_dir=tmp_path, requeue=True, retry=2, cache=True)
+    with defaults.executor(max_workers=1) as pool:
+        assert pool.submit(square, 6).result(60) == 36
+    with defaults.allocate() as allocation:
+        assert allocation.job is not None
+    assert allocation.job.result(60) == {"steps": 0, "failed": 0}
