@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.backend import JobKey
-from slurm.api.retries import Failure
+from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.failure import Subject, failure
 from slurm.logs import Log

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
-from slurm.api import retries
+from slurm.api import retry_rules
 from slurm.errors import OptionError
 from slurm.model.again import Retry
 from slurm.model.options import sbatch_flags
@@ -60,7 +60,7 @@ class Again:
         while True:
             judged = progress["judged"].get(self.token)
             behind = f"{self.token}m{job.index}"
-            letter = retries.letter_in(judged, job.index)
+            letter = retry_rules.letter_in(judged, job.index)
             following = behind if behind in progress["ids"] else f"{self.token}{letter}"
             if following in progress["ids"] and (letter or following == behind):
                 why = (judged or {}).get("why", {}).get(str(job.index), _WAITED)
@@ -79,7 +79,7 @@ class Again:
         if self.policy is None:
             return {}
         first = self.policy["first"]
-        found = retries.grown(self.policy["rules"], self.token, first)
+        found = retry_rules.grown(self.policy["rules"], self.token, first)
         if "mem" in found:
             found[str(first["mem_flag"]).replace("-", "_")] = found.pop("mem")
         return found
@@ -96,21 +96,21 @@ class Again:
 
     def _letter(self, seen: Evidence) -> str | None:
         assert self.policy is not None
-        made = retries.retries_of(self.token)
-        return retries.letter_for(self.policy["rules"], failure_of(seen), made)
+        made = retry_rules.retries_of(self.token)
+        return retry_rules.letter_for(self.policy["rules"], failure_of(seen), made)
 
 
 _WAITED = {"kind": "waited", "text": "what it needs was being retried"}
 
 
-def failure_of(seen: Evidence) -> retries.Failure:
+def failure_of(seen: Evidence) -> retry_rules.Failure:
     """How a call failed, out of the client's evidence."""
     event = seen.last_exit()
     state = seen.state.value if seen.state is not None else ""
     code = event.number("code") if event is not None else None
     if code is None and seen.status is not None:
         code = seen.status.exit_code
-    return retries.failure_of(seen.trouble(), state, code, event is not None)
+    return retry_rules.failure_of(seen.trouble(), state, code, event is not None)
 
 
 # ---- submission ---------------------------------------------------------------------------------
@@ -133,7 +133,8 @@ def policy_of(submission: Submission) -> dict[str, Any] | None:
         raise _needs("oom", retry.oom, "mem")
     if rules["timeout"] and not isinstance(first["time"], int):
         raise _needs("timeout", retry.timeout, "time")
-    return {"rules": rules, "first": first, "given": retry.plain()}
+    secrets = list(submission.options.get("secrets") or ())  # type: ignore[call-overload]
+    return {"rules": rules, "first": first, "given": retry.plain(), "secrets": secrets}
 
 
 def _needs(rule: str, value: object, option: str) -> OptionError:

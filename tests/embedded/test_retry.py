@@ -6,9 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -282,14 +282,12 @@ def test_many_who_judge_the_same_failure_submit_one_retry(cluster: Cluster, tmp_
     log = tmp_path / "log"
     job = failing(log, raising, retry=Retry(backoff=1))()
     until(lambda: log.exists())
-    agents = [
-        threading.Thread(target=lambda: until(lambda: cluster.backend.retry(job.run, "0")))
-        for _ in range(8)
-    ]
-    for agent in agents:
-        agent.start()
-    for agent in agents:
-        agent.join(LIMIT)
+    with ThreadPoolExecutor(8) as pool:
+        judged = [
+            pool.submit(until, lambda: cluster.backend.retry(job.run, "0")) for _ in "12345678"
+        ]
+    for each in judged:
+        each.result()
     assert job.result(LIMIT) == 100
     assert runs(log) == [0, 0]
     names = sorted(path.name for path in Path(job.path, "submit").glob("*.id"))
@@ -345,3 +343,68 @@ def test_a_retried_call_fills_the_cache(cluster: Cluster, tmp_path: Path) -> Non
     flaky = failing(tmp_path / "log", raising, retry=1, cache=True)
     flaky().result(LIMIT)
     assert flaky().cached
+
+
+def test_calls_of_a_batch_wait_for_the_retries_of_others_in_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    flaky = failing(tmp_path / "log", raising, retry=Retry(times=2))
+    with cluster.batch():
+        firsts = [flaky(x, times=x % 2) for x in range(4)]
+        seconds = [add(first, 1) for first in firsts]
+        last = add(*seconds)
+    assert last.result(LIMIT) == 4 * 101 + 6
+    assert [job.result(LIMIT) for job in seconds] == [101, 102, 103, 104]
+
+
+def test_a_job_attached_twice_has_the_history_of_both(cluster: Cluster, tmp_path: Path) -> None:
+    job = failing(tmp_path / "log", raising, retry=Retry(backoff=1))()
+    again = cluster.attach(job.run)
+    assert again.result(LIMIT) == 100
+    assert job.result(LIMIT) == 100
+    assert again.history == job.history
+    later = cluster.attach(job.run)
+    assert later.result(LIMIT) == 100
+    assert kinds(later) == kinds(job) == ["raised", None]
+
+
+def test_a_default_of_the_cluster_reaches_the_children_of_a_workflow(tmp_path: Path) -> None:
+    from slurm import workflow
+
+    child = failing(tmp_path / "log", raising)
+
+    @workflow
+    def whole() -> int:
+        return child(5).result(60)
+
+    with Cluster("embedded", job_base_dir=tmp_path / "jobs", retry=Retry(times=1, on=ValueError)):
+        assert whole().result(LIMIT) == 105
+    assert runs(tmp_path / "log") == [5, 5]
+
+
+def test_a_workflow_that_is_retried_does_not_submit_its_children_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    from slurm import workflow
+
+    mark, log = tmp_path / "mark", tmp_path / "log"
+
+    def child(x: int) -> int:
+        with log.open("a") as f:
+            f.write("x")
+        return x
+
+    one = task(child)
+
+    @workflow(retry=Retry(times=1))
+    def whole() -> int:
+        value = one(7).result(60)
+        if not mark.exists():
+            mark.touch()
+            raise ValueError("after the child")
+        return value
+
+    job = whole()
+    assert job.result(LIMIT) == 7
+    assert kinds(job) == ["raised", None]
+    assert log.read_text() == "x"

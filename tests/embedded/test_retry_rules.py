@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm import Cluster, OptionError, Retry, rundir, task
-from slurm.api.retries import Part, failure_of, grown, letter_for, script_of
+from slurm.api.retry_rules import Part, failure_of, grown, letter_for, script_of
 
 
 @pytest.mark.parametrize(

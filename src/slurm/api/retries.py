@@ -9,96 +9,29 @@ the same resources, `o` with more memory, `t` with more time. A job that has to 
 of another one goes behind it as a part with `m` and its index.
 """
 
+import contextlib
 import json
 import os
 import re
+import threading
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
+from slurm.api.retry_rules import (
+    Part,
+    clock,
+    failure_of,
+    grown,
+    letter_for,
+    letter_in,
+    retries_of,
+    script_of,
+)
 from slurm.model.states import JobState, parse_state
 
-LETTERS = "rot"
-#: What a death without an exception counts as, for `on=`.
-DIED = ("slurm.errors.JobFailed", "slurm.errors.JobError", "slurm.errors.SlurmError")
-EXITED = ("slurm.errors.FunctionExited", *DIED[1:])
-ANY = ("Exception", "BaseException")
 #: How long one waits for another that submits the same part.
 PATIENCE = 20.0
-_BY_STATE = {
-    "TIMEOUT": "timeout",
-    "DEADLINE": "timeout",
-    "PREEMPTED": "preempted",
-    "NODE_FAIL": "node_fail",
-    "BOOT_FAIL": "node_fail",
-    "CANCELLED": "cancelled",
-}
-
-
-class Failure(NamedTuple):
-    """How a call failed: the kind, the names of the exception's classes, and a line about it."""
-
-    kind: str
-    types: Tuple[str, ...]
-    text: str
-
-
-def failure_of(
-    record: Optional[rundir.Record], state: str, exit_code: Optional[int], ended: bool
-) -> Failure:
-    """The failure of a call, out of its record, the scheduler's state and the script's end."""
-    header = record.header if record is not None else {}
-    if header.get("oom") or state == "OUT_OF_MEMORY":
-        return Failure("oom", (), "its memory was used up")
-    if record is not None and not (header.get("stopped") and state in _BY_STATE):
-        if header.get("error"):
-            return Failure("refused", (), str(header.get("message", "")))
-        if record.kind == rundir.EXIT:
-            return Failure("exited", EXITED + ANY, "it called sys.exit")
-        text = "{}: {}".format(header.get("type", "?"), header.get("message", ""))
-        return Failure("raised", tuple(header.get("types") or ()), text)
-    if state in _BY_STATE:
-        return Failure(_BY_STATE[state], (), f"it ended as {state}")
-    if exit_code == rundir.EXIT_NOT_WRITTEN:
-        return Failure("unwritten", (), "its result could not be written")
-    if not ended and state in ("", "REVOKED"):
-        return Failure("node_fail", (), "the scheduler has forgotten it")
-    return Failure("died", DIED + ANY, f"it ended with exit code {exit_code} and left no result")
-
-
-def letter_for(rules: Dict[str, Any], failure: Failure, retries: int) -> Optional[str]:
-    """What the rules do about a failure after so many retries; None: it is for good."""
-    if retries >= rules["times"]:
-        return None
-    if failure.kind in ("oom", "timeout"):
-        growth = rules[failure.kind]
-        if growth is None:
-            return None
-        return "r" if not growth else failure.kind[0]
-    if failure.kind in ("preempted", "node_fail"):
-        return "r" if rules[failure.kind] else None
-    return "r" if set(failure.types) & set(rules["on"]) else None
-
-
-def retries_of(token: str) -> int:
-    """How many retries lie behind a part."""
-    return len(re.findall("[rot]", token))
-
-
-def grown(rules: Dict[str, Any], token: str, first: Dict[str, Any]) -> Dict[str, int]:
-    """Memory (MiB) and time (seconds) of a part, where they differ from the first ones."""
-    found = {}  # type: Dict[str, int]
-    for letter, rule, name in (("o", "oom", "mem"), ("t", "timeout", "time")):
-        value = first.get(name)
-        if value is None or letter not in token:
-            continue
-        sign, amount = rules[rule]
-        for _ in range(token.count(letter)):
-            value = value * amount if sign == "*" else value + amount
-        found[name] = int(value)
-    return found
-
-
 # ---- the files ----------------------------------------------------------------------------------
 
 
@@ -144,9 +77,12 @@ def _file(path: str, token: str, kind: str) -> str:
 
 def _write_first(path: str, data: bytes) -> bool:
     """Write a file unless it is there; it is whole as soon as it can be seen."""
-    temporary = f"{path}.{rundir.host_token()}.{os.getpid()}"
-    rundir.write_atomically(temporary, data, sync=False)
+    # Unique among hosts, processes and threads: all of them may be at it.
+    temporary = f"{path}.{rundir.host_token()}.{os.getpid()}.{threading.get_ident()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
         os.link(temporary, path)
         return True
     except FileExistsError:
@@ -156,22 +92,6 @@ def _write_first(path: str, data: bytes) -> bool:
 
 
 # ---- what a part is -----------------------------------------------------------------------------
-
-
-class Part(NamedTuple):
-    """A part of a run: its name, its job, and the calls in it."""
-
-    token: str
-    job: str
-    first: str
-    offset: int
-    array: bool
-    indexes: List[int]
-
-    def element(self, index: int) -> str:
-        """The id of one call's job."""
-        bare = self.job.partition(";")[0]
-        return f"{bare}_{index - self.offset}" if self.array else bare
 
 
 def part_of(path: str, token: str) -> Part:
@@ -219,6 +139,8 @@ def judge(agent: Any, run: str, token: str, calm: float = 0.0) -> Optional[Dict[
             return None
         if not _write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
             judged = _json(_file(path, token, "judged")) or judged
+    if any(name not in os.environ for name in policy.get("secrets", ())):
+        return judged  # the guard has them: their values travel from environment to environment
     for letter in sorted(judged["groups"]):
         _submit_again(agent, path, token + letter, judged["groups"][letter], policy)
     return judged
@@ -331,7 +253,7 @@ def _submit_again(
     if "mem" in more:
         flags[policy["first"]["mem_flag"]] = f"{more['mem']}M"
     if "time" in more:
-        flags["time"] = _clock(more["time"])
+        flags["time"] = clock(more["time"])
     _submit_part(agent, path, part._replace(indexes=list(indexes)), flags)
 
 
@@ -345,19 +267,8 @@ def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) ->
 def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
     """Submit a part exactly once, whoever else tries."""
     token = part.token
-    known = _file(path, token, "id")
-    if os.path.exists(known) or os.path.exists(_file(path, token, "refused")):
+    if not _is_ours_to_submit(agent, path, token):
         return
-    if not _write_first(_file(path, token, "intent"), str(time.time()).encode()):
-        deadline = time.time() + PATIENCE
-        while time.time() < deadline:
-            if os.path.exists(known) or os.path.exists(_file(path, token, "refused")):
-                return
-            time.sleep(0.2)
-        lost = _find(agent, path, token)
-        if lost:
-            agent._remember(path, token, lost)
-            return
     with open(os.path.join(path, rundir.script_name(int(part.first)))) as f:
         text = script_of(f.read(), part, flags)
     name = f"{rundir.SUBMIT}/{token}.sh"
@@ -376,24 +287,25 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
     guard(agent, path, token, job, plan, {})
 
 
-def script_of(text: str, part: Part, flags: Dict[str, Any]) -> str:
-    """The script of a part that is submitted again, made of the first one's."""
-    changed = dict(flags)
-    lines = []  # type: List[str]
-    for line in text.splitlines():
-        option = re.match("#SBATCH --([a-z-]+)", line)
-        name = option.group(1) if option else ""
-        if name == "array":
-            throttle = re.search("%[0-9]+$", line)
-            numbers = ",".join(str(i - part.offset) for i in part.indexes)
-            line = "#SBATCH --array={}{}".format(numbers, throttle.group() if throttle else "")
-        elif name in flags:
-            continue
-        elif line.startswith("export SLURM_SDK_PART="):
-            line = f"export SLURM_SDK_PART={part.token}"
-        lines.append(line)
-    added = [f"#SBATCH --{k}={v}" for k, v in sorted(changed.items()) if v is not None]
-    return "\n".join(lines[:1] + added + lines[1:]) + "\n"
+def _is_ours_to_submit(agent: Any, path: str, token: str) -> bool:
+    """Claim the submission of a part; False: it was made, perhaps by one who died after it."""
+    intent = _file(path, token, "intent")
+    seen, since = "", time.time()
+    while True:
+        if any(os.path.exists(_file(path, token, kind)) for kind in ("id", "refused")):
+            return False
+        if _write_first(intent, f"{rundir.host_token()} {os.getpid()} {time.time()}".encode()):
+            return True
+        if _text(intent) != seen:
+            seen, since = _text(intent), time.time()
+        elif time.time() - since > PATIENCE:
+            lost = _find(agent, path, token)
+            if lost:
+                agent._remember(path, token, lost)
+                return False
+            with contextlib.suppress(OSError):  # another one who waits may be quicker
+                os.rename(intent, f"{intent}.given-up")
+        time.sleep(0.2)
 
 
 def _find(agent: Any, path: str, token: str) -> str:
@@ -408,12 +320,6 @@ def _find(agent: Any, path: str, token: str) -> str:
     rows = [row for row in agent.scheduler.status([]) if row.work_dir == path]
     ids = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith((":next", ":retry"))]
     return next((found for found in ids if found not in known), "")
-
-
-def _clock(seconds: int) -> str:
-    minutes, rest = divmod(seconds, 60)
-    hours, minutes = divmod(minutes, 60)
-    return "{}-{:02}:{:02}:{:02}".format(hours // 24, hours % 24, minutes, rest)
 
 
 # ---- for jobs that wait -------------------------------------------------------------------------
@@ -441,9 +347,3 @@ def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
         if read_policy(path) is None and _states(agent, path, part, [index]) is None:
             return "wait", [part.job.partition(";")[0]]
         return "failed", []
-
-
-def letter_in(judged: Optional[Dict[str, Any]], index: int) -> Optional[str]:
-    """Into which new part a judgement puts a call; None for none."""
-    groups = (judged or {}).get("groups", {})
-    return next((letter for letter, found in groups.items() if index in found), None)
