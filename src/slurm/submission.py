@@ -103,6 +103,9 @@ class Plan:
         ]
         if self.submission.dependency:
             lines.append(f"  waits for  {self.submission.dependency}")
+        if policy_of(self.submission) is not None:
+            retry = self.options["retry"]
+            lines.append(f"  retry      {retry}; a small job guards each one that is submitted")
         acting = honoured_variables(os.environ, options_set(self.script))
         lines += [f"  honoured   {name}={value}" for name, value in sorted(acting.items())]
         return "\n".join(lines) + "\n\n" + self.script
