@@ -115,9 +115,10 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
 
 
 def may_return(condition: Dependency) -> bool:
-    """Whether a job that needs values of these may have to go behind a retry of one of them."""
+    """Whether a job that needs values of these may have to go behind another job: a retry of one,
+    or what a workflow among them returned."""
     needs = condition.kind in ("afterok", "afterany")
-    return needs and any(job.again is not None for job in condition.elements())
+    return needs and any(job.again is not None or job.is_workflow for job in condition.elements())
 
 
 def returning(condition: Dependency) -> list[Job[Any]]:
