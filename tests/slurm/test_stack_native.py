@@ -389,6 +389,8 @@ def test_ctrl_c_during_up_leaves_nothing_behind(place: Path) -> None:
          "cluster", "up", "--dir", str(place)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        # Tests that run in the background were started with the interrupt ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     log = place / "log" / "slurmctld.out"
     assert any(log.exists() for _ in until(60))
