@@ -16,7 +16,7 @@ from slurm.failure import Subject
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
 from slurm.outcome import Evidence, Verdict
-from slurm.packaging import prepare
+from slurm.packaging import prepare_for, sending
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.results import Results
@@ -176,7 +176,8 @@ class Executor(concurrent.futures.Executor):
         waiting = _Waiting(future, number, name)
         waiting.chunk = chunk
         shape = _any_call if chunk else function
-        shipped = ship_arguments(shape, [call], None if chunk else context)
+        with sending(self.cluster):
+            shipped = ship_arguments(shape, [call], None if chunk else context)
         if shipped.upstream:
             raise errors.UsageError(
                 f"a job is among the arguments of {name}; an executor cannot wait for it",
@@ -196,8 +197,11 @@ class Executor(concurrent.futures.Executor):
         """The number under which workers know a function; it is pickled once."""
         found = self._functions.get(function)
         if found is None:
-            environment = prepare(self.cluster.packaging, function, self._options)
-            data = ship_function(function, environment.path).data
+            environment, reason = prepare_for(
+                self.cluster, self.cluster.packaging, function, self._options
+            )
+            with sending(self.cluster):
+                data = ship_function(function, environment.path, reason=reason).data
             found = (len(self._functions) + 1, data, context_parameter(function))
             self._functions[function] = found
             self._by_number[found[0]] = data

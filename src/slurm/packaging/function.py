@@ -30,12 +30,15 @@ class ShippedFunction:
 
 
 def ship_function(
-    function: Callable[..., Any], path: tuple[str, ...], workflow: bool = False
+    function: Callable[..., Any],
+    path: tuple[str, ...],
+    workflow: bool = False,
+    reason: str | None = None,
 ) -> ShippedFunction:
-    """Make the function file of a run."""
+    """Make the function file of a run; `reason`: why it travels by value, "" that it does not."""
     module = getattr(function, "__module__", None)
     target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
-    reason = by_value_reason(function)
+    reason = by_value_reason(function) if reason is None else reason or None
     header: dict[str, Any] = {
         "format": 1,
         "by": "value" if reason else "reference",
