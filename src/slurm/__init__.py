@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         UsageError,
         WorkerDied,
     )
+    from slurm.files import File
     from slurm.job import Job, JobSnapshot, Timings
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
@@ -85,6 +86,7 @@ __version__ = "1.0.0"
 _HOME = {
     "ArrayJob": "slurm.array",
     "Cluster": "slurm.cluster",
+    "File": "slurm.files",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
     "JobSnapshot": "slurm.job",
@@ -115,7 +117,7 @@ _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
     "ArrayJob", "AuthenticationFailed", "Cluster", "CommandRefused", "ConfigError", "ConnectError",
-    "ConnectionLost", "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound",
+    "ConnectionLost", "File", "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound",
     "HostUnreachable", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
     "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster",
     "NoScheduler", "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress",

@@ -27,12 +27,15 @@ from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
     from slurm.executor import Executor
     from slurm.api.openssh import SshSettings
     from slurm.api.slurm_commands import JobStatus
+    from slurm.files import Progress
     from slurm.model.options import TaskOptions
 
 P = ParamSpec("P")
@@ -366,6 +369,26 @@ class Cluster:
     def clear_cache(self, task: Task[..., Any] | None = None) -> int:
         """Forget the cached values of a task, or of all; how many there were. No run is deleted."""
         return self.backend.cache_clear(None if task is None else target_of(task.unwrapped))
+
+    def put(
+        self, local: str | os.PathLike[str], remote: str, progress: Progress | None = None
+    ) -> str:
+        """Copy a file to the cluster, verified; returns its path there.
+
+        `~` and relative paths count from your home there. A copy that was cut off goes on where it
+        stopped. `progress` is told how many bytes of how many are there.
+        """
+        from slurm.files import put_file
+
+        return put_file(self.backend, local, remote, progress)
+
+    def get(
+        self, remote: str, local: str | os.PathLike[str], progress: Progress | None = None
+    ) -> Path:
+        """Copy a file from the cluster, verified; returns its path here."""
+        from slurm.files import get_file
+
+        return get_file(self.backend, remote, local, progress)
 
     def get_job(self, job_id: str | int) -> Any:
         """The job with this id again."""

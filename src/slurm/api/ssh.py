@@ -31,6 +31,9 @@ PIECE = 4 << 20
 #: Verbs that would do harm if carried out twice: the agent remembers that it did them.
 _ONCE = frozenset(("order_step", "append_calls", "tell_pilot", "request"))
 
+#: Verbs whose calls may need files that were not sent yet.
+_WITH_FILES = frozenset(("submit", "resume", "append_calls", "order_step"))
+
 
 class SshBackend(Backend):
     """A cluster behind ssh. One process of ssh and one agent serve all threads of this process."""
@@ -45,6 +48,9 @@ class SshBackend(Backend):
         #: How often a connection was made; what a test can watch.
         self.connections = 0
         self.patience = PATIENCE
+        #: Files of calls, by hash and name: those to be sent, and those that are there.
+        self.wanted_files: dict[tuple[str, str], str] = {}
+        self.files_there: set[tuple[str, str]] = set()
         self._reset()
 
     def _reset(self) -> None:
@@ -61,6 +67,10 @@ class SshBackend(Backend):
 
     def call(self, verb: str, *args: Any) -> Any:
         """Carry out a verb; a connection that is lost meanwhile is made again, and the verb too."""
+        if self.wanted_files and verb in _WITH_FILES:
+            from slurm.files import send_wanted
+
+            send_wanted(self)
         if verb in _ONCE:
             verb, args = "once", (os.urandom(16).hex(), verb, list(args))
         deadline = time.monotonic() + self.patience

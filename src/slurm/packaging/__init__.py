@@ -50,9 +50,10 @@ def prepare_for(
 
 def sending(cluster: Cluster) -> AbstractContextManager[None]:
     """What has to be in force while calls for a cluster are pickled."""
-    from slurm.packaging.remote import remote_of, users_modules_by_value
+    from slurm.packaging.remote import remote_of, sending_to
 
-    return nullcontext() if remote_of(cluster) is None else users_modules_by_value()
+    remote = remote_of(cluster)
+    return nullcontext() if remote is None else sending_to(remote)
 
 
 def prepare(kind: str, function: Callable[..., Any], options: Mapping[str, object]) -> Environment:

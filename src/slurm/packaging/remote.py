@@ -152,6 +152,15 @@ def users_modules_by_value() -> Iterator[None]:
                         cloudpickle.unregister_pickle_by_value(sys.modules[name])
 
 
+@contextlib.contextmanager
+def sending_to(backend: SshBackend) -> Iterator[None]:
+    """While it is open, what is pickled is made for a cluster that shares no files with us."""
+    from slurm.files import sent_by
+
+    with users_modules_by_value(), sent_by(backend):
+        yield
+
+
 def _travels(module: Any) -> bool:
     try:
         name = module.__name__
