@@ -198,13 +198,13 @@ class Watcher:
                 attended = self._waiting > 0
             news = self.backend.follow(wanted, attended, self._files.set)
             self.looks += 1
-            for name in wanted:
+            for name, answer in news:
                 watched = self._runs.get(name)
-                if watched is not None and name in news:
-                    self._take(watched, news[name])
-                elif watched is not None and watched.unclear:
-                    with self._lock:
-                        self._judge_all(watched, watched.unclear)
+                if watched is not None:
+                    self._take(watched, answer)
+            with self._lock:
+                for watched in list(self._runs.values()):
+                    self._judge_all(watched, watched.unclear)
 
     def _look(self) -> None:
         with self._reading:

@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that delays, stalls, cuts or resets what passes; for tests and benchmarks.
+"""A TCP proxy on loopback that delays, stalls, cuts or resets; for tests and benchmarks.
 
 As a program: `python proxy.py TARGET_PORT ONE_WAY_SECONDS` prints its port and serves until its
 standard input closes.

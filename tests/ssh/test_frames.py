@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zlib
 from typing import Any
@@ -45,10 +46,8 @@ def test_a_frame_with_a_changed_byte_is_refused_or_another_message(data: st.Data
     frame = bytearray(frames.encode({"id": 1, "args": [b"abc" * 1000, "text"]}))
     at = data.draw(st.integers(0, len(frame) - 1))
     frame[at] ^= data.draw(st.integers(1, 255))
-    try:
+    with contextlib.suppress(frames.BadFrame, EOFError):
         assert isinstance(frames.read(io.BytesIO(bytes(frame))), dict)
-    except (frames.BadFrame, EOFError):
-        pass
 
 
 @pytest.mark.parametrize("claim", [(1 << 31, 0, 0), (0, 1 << 31, 0), (0, 0, 1 << 31)])

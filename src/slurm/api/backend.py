@@ -184,7 +184,7 @@ class Backend(ABC):
 
     def follow(
         self, wanted: Mapping[str, Wanted], attended: bool, told: Callable[[], None]
-    ) -> dict[str, dict[str, Any]]:
+    ) -> list[tuple[str, dict[str, Any]]]:
         """Say which runs are watched, and take the news of them; for those that push."""
         raise NotImplementedError
 

@@ -15,6 +15,8 @@ FASTEST, ATTENDED, UNATTENDED = 0.02, 0.2, 1.0
 SWEEP, SWEPT_PER_SECOND = 30.0, 100.0
 #: One answer carries about this much; the rest follows at once.
 ANSWER_LIMIT = 16 << 20
+#: Of one node's segment an answer carries this much; a record is smaller.
+SEGMENT_LIMIT = 4 << 20
 
 
 class _Run:
@@ -119,7 +121,10 @@ class Watched:
         run = self._runs.get(name)
         if run is None:
             return None
-        answer = self._agent.read_run(name, run.seen, run.parts, ANSWER_LIMIT)
+        try:
+            answer = self._agent.read_run(name, run.seen, run.parts, SEGMENT_LIMIT)
+        except OSError:
+            return None  # its directory is gone; what was read of others must not be lost with it
         run.seen = answer["seen"]
         if answer.pop("more", False):
             with self._lock:

@@ -240,35 +240,32 @@ class SshBackend(Backend):
         wanted: Mapping[str, Wanted],
         attended: bool,
         told: Callable[[], None],
-    ) -> dict[str, dict[str, Any]]:
+    ) -> list[tuple[str, dict[str, Any]]]:
         """Say which runs are watched, and take what the agent has told of them since.
 
         It does not wait: `told` is called when there is news.
         """
         if not wanted:
-            return {}
+            return []
         link = self._connected(time.monotonic() + self.patience)
         state = self._following
         if state is None or state.link is not link:
             # A new agent knows nothing: all runs are named again, with how far they were read.
             state = self._following = _Following(link)
-        news: dict[str, dict[str, Any]] = {}
-        if state.waiter is not None and state.waiter.done.is_set():
-            waiter, state.waiter = state.waiter, None
-            try:
-                news = link.result(waiter)["runs"]
-            except LinkLost:
-                told()
-                return {}
-        elif state.waiter is not None:
+        try:
+            news = state.collect()
+        except LinkLost:
+            told()
+            return []
+        if state.waiters:
             link.check()
         watch = state.changed(wanted)
-        if watch or attended != state.attended or state.waiter is None:
+        if watch or attended != state.attended or not state.waiters:
             drop = [run for run in state.told if run not in wanted]
             state.number += 1
             args = (state.number, watch, drop, attended, HOLD)
             with contextlib.suppress(LinkLost):
-                state.waiter = link.start("follow", args, told)
+                state.waiters.append(link.start("follow", args, told))
                 state.told = {run: (want.parts, want.eager) for run, want in wanted.items()}
                 state.attended = attended
         return news
@@ -280,9 +277,17 @@ class _Following:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.told: dict[str, tuple[bool, bool]] = {}
-        self.waiter: Any = None
+        # A newer request takes the place of one that waits, whose answer may be under way.
+        self.waiters: list[Any] = []
         self.attended: bool | None = None
         self.number = 0
+
+    def collect(self) -> list[tuple[str, dict[str, Any]]]:
+        """All news that came, in the order in which it was sent."""
+        news: list[tuple[str, dict[str, Any]]] = []
+        while self.waiters and self.waiters[0].done.is_set():
+            news += self.link.result(self.waiters.pop(0))["runs"].items()
+        return news
 
     def changed(self, wanted: Mapping[str, Wanted]) -> dict[str, tuple[Any, bool, bool]]:
         """What the agent does not know yet."""

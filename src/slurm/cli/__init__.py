@@ -9,7 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slurm.errors import JobError, ResultError, SchedulerUnreachable, SlurmError, UsageError
+from slurm.errors import (
+    ConnectError,
+    JobError,
+    ResultError,
+    SchedulerUnreachable,
+    SlurmError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -22,12 +29,16 @@ _EXIT_CODES: tuple[tuple[type[SlurmError], int], ...] = (
     (JobError, TASK_FAILED),
     (ResultError, TASK_FAILED),
     (SchedulerUnreachable, UNREACHABLE),
+    (ConnectError, UNREACHABLE),
 )
 
 _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one command."
 # A verb group is imported only when it is called, and cyclopts with rich only then, too:
 # `slurm --help` is made from this table and answers at once.
-_GROUPS = (("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),)
+_GROUPS = (
+    ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
+    ("login", "open a connection to a login node that asks for a password or a second factor"),
+)
 
 
 def exit_code(error: SlurmError) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import os
@@ -16,6 +17,11 @@ from typing import Any
 
 from slurm import rundir
 from slurm.errors import UnpicklableFunction
+
+#: Modules of the user's own that travel by value with what is pickled now.
+travelling: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
+    "travelling", default=frozenset()
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,8 @@ def by_value_reason(function: Callable[..., Any]) -> str | None:
         return "it is an object that can be called, not a function of a module"
     if "<" in qualname:
         return "it is a nested function or a lambda"
+    if module in travelling.get():
+        return f"module {module} is this machine's own"
     loaded = sys.modules.get(module)
     if loaded is None or getattr(loaded, "__spec__", None) is None:
         return f"module {module} was not imported from a file"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from slurm.errors import PythonMismatch
-from slurm.packaging.function import by_value_reason
+from slurm.packaging.function import by_value_reason, travelling
 from slurm.rendering import Environment
 
 if TYPE_CHECKING:
@@ -141,9 +141,11 @@ def users_modules_by_value() -> Iterator[None]:
             _registered[module.__name__] += 1
             if _registered[module.__name__] == 1:
                 cloudpickle.register_pickle_by_value(module)
+    token = travelling.set(frozenset(names))
     try:
         yield
     finally:
+        travelling.reset(token)
         with _lock:
             for name in names:
                 _registered[name] -= 1
