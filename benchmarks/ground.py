@@ -79,7 +79,9 @@ class Ground:
         self._open.callback(guard.wait, 60)
         assert guard.stdin is not None
         self._open.callback(guard.stdin.close)
-        cluster = up(directory, nodes=4)
+        # Room for a long array: the defaults end at 1,000 elements and 10,000 jobs.
+        room = ["MaxArraySize=20000", "MaxJobCount=50000"]
+        cluster = up(directory, nodes=4, extra_conf=room)
         return {**self.bare_env, **cluster.env}
 
     @cached_property

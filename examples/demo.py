@@ -1,12 +1,13 @@
-"""What `make demo` runs: a few tasks and a failing job's error, on the embedded scheduler."""
+"""What `make demo` runs: tasks, an array, a workflow and failures, on the embedded scheduler."""
 
+import itertools
 import statistics
 import tempfile
 import textwrap
 import time
 from typing import Any
 
-from slurm import Cluster, Job, JobContext, JobError, task
+from slurm import Cluster, Job, JobContext, JobError, task, workflow
 
 
 @task(time="5min", mem="200MiB", cpus_per_task=1)
@@ -23,6 +24,24 @@ def where(ctx: JobContext) -> str:
 @task
 def mean_of(values: list[int]) -> float:
     return statistics.mean(values)
+
+
+@workflow(time="10min")
+def largest_gap(stop: int) -> Job[int]:
+    """Submits jobs from its own job, and returns one of them: its result is that job's."""
+    halves = primes.map([(0, stop // 2), (stop // 2, stop)])
+    return widest(halves)  # type: ignore[arg-type]
+
+
+@task
+def primes(start: int, stop: int) -> list[int]:
+    return [n for n in range(max(start, 2), stop) if all(n % d for d in range(2, int(n**0.5) + 1))]
+
+
+@task
+def widest(halves: list[list[int]]) -> int:
+    found = [n for half in halves for n in half]
+    return max(b - a for a, b in itertools.pairwise(found))
 
 
 @task
@@ -56,15 +75,16 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="slurm-demo-") as base,
         Cluster(backend_type="embedded", job_base_dir=base),
     ):
-        print("\n$ where() and four calls of count_primes, each a job of its own\n")
-        place = where()
-        jobs = [count_primes(n, n + 20_000) for n in range(0, 80_000, 20_000)]
+        print("\n$ a job; an array of four; a job that waits for it; a workflow of three more\n")
+        place, gap = where(), largest_gap(5_000)
+        array = count_primes.map([(n, n + 20_000) for n in range(0, 80_000, 20_000)])
+        mean = mean_of(array)  # type: ignore[arg-type]  # the values are read on the cluster
         print(f"    where()                     -> {place.result()}")
-        for number, job in enumerate(jobs):
+        for number, job in enumerate(array):
             call = f"count_primes({number * 20_000}, {(number + 1) * 20_000})"
             print(f"    {call:<27} -> {job.result():<6} {job.state.code}  job {job.id}")
-        values = mean_of([job.result() for job in jobs])
-        print(f"    mean_of([...])              -> {values.result()}")
+        print(f"    mean_of(array)              -> {mean.result()}")
+        print(f"    largest_gap(5000)           -> {gap.result()}")
         show_failure(read_config("/data/missing.toml"))
         show_failure(crash())
     print(f"\n{time.perf_counter() - began:.1f} s in all. Next: README.md, examples/, docs/\n")

@@ -20,6 +20,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
     from slurm.cluster import Cluster
     from slurm.context import JobContext
@@ -73,19 +74,25 @@ if TYPE_CHECKING:
         UsageError,
         WorkerDied,
     )
+    from slurm.executor import Executor
     from slurm.files import File
     from slurm.job import Job, JobSnapshot, Timings
+    from slurm.model.again import Retry
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
     from slurm.packed import PackedArray
+    from slurm.retry import Attempt
     from slurm.task import Task, task
     from slurm.workflow import Workflow, WorkflowContext, workflow
 
 __version__ = "1.0.0"
 
 _HOME = {
+    "Allocation": "slurm.allocation",
     "ArrayJob": "slurm.array",
+    "Attempt": "slurm.retry",
     "Cluster": "slurm.cluster",
+    "Executor": "slurm.executor",
     "File": "slurm.files",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
@@ -93,6 +100,7 @@ _HOME = {
     "JobState": "slurm.model.states",
     "PackedArray": "slurm.packed",
     "Progress": "slurm.array",
+    "Retry": "slurm.model.again",
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
     "Timings": "slurm.job",
@@ -116,18 +124,18 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "ArrayJob", "AuthenticationFailed", "Cluster", "CommandRefused", "ConfigError", "ConnectError",
-    "ConnectionLost", "File", "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound",
-    "HostUnreachable", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
-    "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster",
-    "NoScheduler", "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress",
-    "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
-    "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
-    "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings",
-    "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
-    "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
-    "task", "workflow",
+    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
+    "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File", "FunctionExited",
+    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job", "JobCancelled",
+    "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
+    "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed",
+    "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError", "PythonMismatch",
+    "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError", "ResultLost",
+    "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible",
+    "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitLimit",
+    "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings", "TransferFailed",
+    "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
+    "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slurm import errors, rundir
 from slurm.api.backend import Backend, JobKey, LocalBackend
@@ -21,9 +22,6 @@ from slurm.model.parts import Cut, cut_map
 from slurm.model.units import GpuRequest, parse_duration
 from slurm.runner import inbox, pilot
 from slurm.task import Task
-
-if TYPE_CHECKING:
-    pass
 
 #: How often an open allocation tells its pilot that somebody is there.
 BEAT = 30.0
@@ -54,7 +52,9 @@ class Allocation(Cluster):
 
     steps = True
 
-    def __init__(self, parent: Cluster, job: Job[Any] | None) -> None:
+    def __init__(
+        self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
+    ) -> None:
         host = parent._how.hostname if parent._how is not None else None
         super().__init__(parent.backend_type, packaging=parent.packaging, hostname=host)
         self._how = parent._how
@@ -64,18 +64,32 @@ class Allocation(Cluster):
         self.sdk_is_there = parent.sdk_is_there
         self._closed = threading.Event()
         if job is not None:
-            self._backend = StepBackend(parent.backend, job)
-            threading.Thread(target=self._beat, name="slurm-beat", daemon=True).start()
+            self._backend = StepBackend(parent.backend, job, raw or job.bare)
+            if hold:
+                threading.Thread(target=self._beat, name="slurm-beat", daemon=True).start()
 
     @classmethod
     def current(cls) -> Allocation:
         """The allocation of the job that this code runs in: calls become steps of that job."""
         return _current(cls)
 
+    @classmethod
+    def of_step(cls, parent: Cluster, run: str, step: str) -> Allocation:
+        """The allocation that a step of before belongs to, to look at; it is not kept open."""
+        raw, above = step.partition(".")[0], run.rpartition(f"/{rundir.TASKS}/")[0]
+        found = parent.attach(above)
+        jobs = [found] if isinstance(found, Job) else list(found)
+        job = next((job for job in jobs if job.bare == raw), jobs[0])
+        return cls(parent, job, raw, hold=False)
+
     @property
     def base(self) -> str:
         """The directory of all runs, as the cluster sees it."""
         return self.parent.base
+
+    @property
+    def journal(self) -> None:
+        """A workflow that begins anew allocates anew, so its steps are not journalled."""
 
     def place(self, run: str) -> str:
         """A step's run lies below that of its allocation."""
@@ -100,6 +114,11 @@ class Allocation(Cluster):
 
     def _check(self, options: Mapping[str, Any], name: str) -> None:
         """Refuse a step that is wider than the allocation, as far as that is known here."""
+        if options.get("retry"):
+            raise errors.UsageError(
+                f"{name} has a retry, and a step cannot be submitted again from the cluster",
+                hint=f"call it again where it failed: {name}.with_options(retry=None)",
+            )
         wanted, held = options.get("nodes"), self.job.options.get("nodes", 1) if self.job else None
         if str(wanted).isdigit() and str(held).isdigit() and int(str(wanted)) > int(str(held)):
             raise errors.UsageError(
@@ -160,20 +179,24 @@ def allocate(cluster: Cluster, idle: str | int, options: Mapping[str, Any]) -> A
     if cluster.backend_type == "debug":
         return Allocation(cluster, None)
     given = {"job_name": "allocation", **given, "launch": "once", "requeue": False}
-    given.update(dict.fromkeys(("output", "error", "array_throttle"), None))
-    job = cluster.submit(Task(pilot.serve), **given)(float(seconds or 10**9))
+    # What a cluster's defaults say of its tasks does not hold for the job that is held.
+    given.update(dict.fromkeys(("output", "error", "array_throttle", "retry", "cache"), None))
+    submitter = cluster.submit(Task(pilot.serve), **given)
+    # Sent at once, also inside of a batch: its steps need the id.
+    (job,) = submitter.send(submitter.plan(float(seconds or 10**9), secrets.token_hex(8)))
     return Allocation(cluster, job)
 
 
 class StepBackend(Backend):
     """The verbs for the steps of one allocation: orders and words go into its inbox."""
 
-    def __init__(self, inner: Backend, job: Job[Any]) -> None:
+    def __init__(self, inner: Backend, job: Job[Any], raw: str) -> None:
         self.inner = inner
         self.kind = inner.kind
         self.job = job
         self.target = f"{inner.target}#{job.id}:{job.run}"
-        self._folder = f"{rundir.INBOX}/{_raw(job)}"
+        #: The id that the job itself sees as SLURM_JOB_ID: an element of an array has two.
+        self._raw = raw
         self._read_to = 0
         self._notes: dict[str, rundir.Event] = {}
         self._lock = threading.Lock()
@@ -184,7 +207,7 @@ class StepBackend(Backend):
 
     def tell(self, words: Sequence[str], text: str = "") -> None:
         """Leave words for the pilot."""
-        self.tell_pilot(self.job.run, _raw(self.job), words, text)
+        self.tell_pilot(self.job.run, self._raw, words, text)
 
     def submit_job(
         self,
@@ -206,7 +229,7 @@ class StepBackend(Backend):
                 hint=f"give it when you allocate: cluster.allocate(secrets={unknown!r}, ...)",
             )
         order = make_order(metadata, files[rundir.SCRIPT].decode())
-        job = _raw(self.job) + self.job.id[len(self.job.bare) :]
+        job = self._raw + self.job.id[len(self.job.bare) :]
         return [self._call("order_step", self.job.run, job, run, files, order)]
 
     def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
@@ -219,7 +242,9 @@ class StepBackend(Backend):
         return {job: status for job, status in found.items() if status is not None}
 
     def _read_notes(self) -> None:
-        data = self.inner.read(self.job.run, f"{self._folder}/{rundir.STEPS}", self._read_to)
+        data = self.inner.read(
+            self.job.run, f"{rundir.INBOX}/{self._raw}/{rundir.STEPS}", self._read_to
+        )
         events, used = rundir.decode_events(data)
         self._read_to += used
         self._notes.update({event.job: event for event in events})
@@ -303,15 +328,6 @@ def make_order(metadata: Mapping[str, Any], script: str) -> dict[str, Any]:
     }
 
 
-def _raw(job: Job[Any]) -> str:
-    """The id that the job itself sees as SLURM_JOB_ID."""
-    return os.environ["SLURM_JOB_ID"] if isinstance(job, _Here) else job.bare
-
-
-class _Here(Job[Any]):
-    """The job that this process is part of."""
-
-
 def _current(cls: type[Allocation]) -> Allocation:
     env = os.environ
     missing = [n for n in ("SLURM_JOB_ID", "SLURM_SDK_RUN", "SLURM_SDK_BASE") if not env.get(n)]
@@ -328,7 +344,7 @@ def _current(cls: type[Allocation]) -> Allocation:
     parent = Cluster.from_backend(LocalBackend(scheduler(), base), job_base_dir=base)
     with open(os.path.join(path, rundir.METADATA)) as f:
         metadata = json.load(f)
-    job = _Here(
+    job: Job[Any] = Job(
         parent,
         run=run,
         job_id=f"{array}_{index}" if array else raw,
@@ -338,6 +354,6 @@ def _current(cls: type[Allocation]) -> Allocation:
     )
     parent.defaults = {k: v for k, v in job.options.items() if k in _KEPT}
     flying = pilot.Pilot(path, base, raw)
-    allocation = cls(parent, job)
+    allocation = cls(parent, job, raw)
     threading.Thread(target=flying.serve, args=(float("inf"),), daemon=True).start()
     return allocation

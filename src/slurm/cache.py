@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -61,10 +62,9 @@ def keys_of(
 
 def code_key(function: Callable[..., Any], cache: object, environment: Environment) -> str:
     """What the keys of all calls of a task have in common."""
-    if callable(cache):
-        return _joined(target_of(function))
-    if isinstance(cache, str):
-        return _joined(target_of(function), cache)
+    if callable(cache) or isinstance(cache, str):
+        text = cache if isinstance(cache, str) else ""
+        return _joined(target_of(function), _script(function), text)
     return _joined(
         target_of(function),
         Digest().of_function(function),
@@ -146,6 +146,13 @@ def target_of(function: Callable[..., Any]) -> str:
     """The module and name of a function, as runs call it."""
     module = getattr(function, "__module__", None)
     return f"{module}:{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _script(function: Callable[..., Any]) -> str:
+    """Whose `__main__` a function is of: every script has one."""
+    code: Any = getattr(function, "__code__", None)
+    own = code is not None and getattr(function, "__module__", None) == "__main__"
+    return os.path.abspath(code.co_filename) if own else ""
 
 
 def _python(python: str) -> str:

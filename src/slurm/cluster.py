@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
-    from slurm.executor import Executor
     from slurm.api.openssh import SshSettings
     from slurm.api.slurm_commands import JobStatus
+    from slurm.executor import Executor
     from slurm.files import Progress
     from slurm.model.options import TaskOptions
 
@@ -267,7 +267,7 @@ class Cluster:
             self.collecting.send()
 
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
-        """Hold an allocation: `with cluster.allocate(nodes=2, time="1h"):`, and calls are its steps.
+        """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.
 
         It ends when the `with` block is over and its steps are, or when no client was there and
         nothing ran for `idle`.
@@ -312,6 +312,10 @@ class Cluster:
                 f"{name} was prepared, but no job of it was ever accepted by the scheduler",
                 hint="submit it again",
             )
+        if "." in ids[0] and not self.steps:
+            from slurm.allocation import Allocation
+
+            return Allocation.of_step(self, name, ids[0]).attach(name)
         jobs = make_jobs(self, name, metadata, ids)
         for job in jobs:
             job.watch()
@@ -331,6 +335,13 @@ class Cluster:
         above = [job for job in asked if job.is_workflow and children]
         for job in above:
             self.backend.stop_workflow(job.run, job.index)
+        returning = [job for job in asked if job.again is not None]
+        if returning:
+            self.backend.stop_retry([(job.run, job.index) for job in returning])
+        for job in returning:
+            job.again.stopped = True  # type: ignore[union-attr]
+        for run in {job.run for job in returning}:
+            self.watcher.refresh_run(run)  # a retry may have been submitted meanwhile
         keys = [job.key for job in asked if job.key is not None]
         for job in asked:
             job.watch()

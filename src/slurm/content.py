@@ -12,6 +12,8 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from slurm.task import Task
+
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, bytearray)
 
 
@@ -31,6 +33,8 @@ class Digest:
     def of(self, value: Any) -> str:
         """The digest of a value."""
         kind = type(value)
+        if kind in (bytes, bytearray):
+            return hashlib.sha256(kind.__name__.encode() + value).hexdigest()
         if kind in _PLAIN:
             return _hash(kind.__name__, repr(value) if kind is not str else value)
         if id(value) in self._path:
@@ -51,7 +55,7 @@ class Digest:
             return _hash("dict", *sorted(self.of(k) + self.of(v) for k, v in value.items()))
         if hasattr(kind, "__slurm_reference__"):
             return self._of_job(value)
-        if hasattr(value, "unwrapped"):  # a task
+        if isinstance(value, Task):
             return self.of_function(value.unwrapped)
         if isinstance(value, (types.FunctionType, functools.partial, types.MethodType)):
             return self.of_function(value)
@@ -101,40 +105,63 @@ class Digest:
         if _installed(function.__module__):
             return _hash("installed", name, _version(function.__module__))
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
-        used = {
-            n: function.__globals__[n]
-            for n in _names(function.__code__)
-            if n in function.__globals__
-        }
+        names = _names(function.__code__)
+        defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         return _hash(
             "function",
             self._of_code(function.__code__),
-            self.of(function.__defaults__),
-            self.of(function.__kwdefaults__),
-            self.of(cells),
-            *(f"{n}={self._of_global(used[n])}" for n in sorted(used)),
+            *(self._of_used(value, names) for value in (*defaults, "closure", *cells)),
+            *self._of_names(function.__globals__, names),
         )
+
+    def _of_names(self, space: Mapping[str, Any], names: set[str]) -> list[str]:
+        return [f"{n}={self._of_used(space[n], names)}" for n in sorted(names) if n in space]
 
     def _of_code(self, code: types.CodeType) -> str:
         names = (code.co_names, code.co_varnames, code.co_freevars, code.co_name)
         return _hash("code", code.co_code.hex(), self.of(names), self.of(code.co_consts))
 
-    def _of_global(self, value: Any) -> str:
-        if isinstance(value, type) and not _installed(value.__module__):
-            members = {n: m for n, m in vars(value).items() if callable(m) or type(m) in _PLAIN}
-            if id(value) in self._path:
-                return self.of(value)
-            self._path.append(id(value))
-            try:
-                members.pop("__doc__", None)
-                members.pop("__firstlineno__", None)
-                return _hash("class", value.__qualname__, self.of(members))
-            finally:
-                self._path.pop()
+    def _of_used(self, value: Any, names: set[str]) -> str:
+        """What a function uses; of a module of your own, those of its names that occur in it."""
+        if id(value) in self._path:
+            return self.of(value)
+        own = isinstance(value, (type, types.ModuleType)) and not _installed(_home(value))
+        self._path.append(id(value))
+        try:
+            if own and isinstance(value, types.ModuleType):
+                return _hash("module", value.__name__, *self._of_names(vars(value), names))
+            if own:
+                return self._of_class(value, names)
+        finally:
+            self._path.pop()
         try:
             return self.of(value)
         except Exception:  # noqa: BLE001 - a lock or an open file has no content: its type counts
             return _hash("opaque", type(value).__qualname__)
+
+    def _of_class(self, value: type, names: set[str]) -> str:
+        members = {n: m for n, m in vars(value).items() if n not in _NOT_CONTENT}
+        parts = []
+        for name in sorted(members):
+            member = members[name]
+            inner = (getattr(member, n, None) for n in ("__func__", "fget", "func"))
+            parts.append(name)
+            parts.append(self._of_used(next((f for f in inner if f), member), names))
+        bases = [self._of_used(base, names) for base in value.__bases__]
+        return _hash("class", value.__qualname__, *bases, *parts)
+
+
+#: What a class has besides what was written in it.
+_NOT_CONTENT = {
+    "__dict__", "__weakref__", "__doc__", "__module__", "__firstlineno__", "__static_attributes__",
+    "__abstractmethods__", "_abc_impl", "__annotate_func__", "__annotations_cache__",
+}  # fmt: skip
+
+
+def _home(value: Any) -> str | None:
+    """The module of a class, or a module's own name."""
+    name = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
+    return str(name)
 
 
 def _names(code: types.CodeType) -> set[str]:

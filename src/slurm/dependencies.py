@@ -74,10 +74,14 @@ def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None)
             texts["singleton"] = None
             continue
         _check(cluster, condition, size)
-        ids = _open_ids(condition)
-        if ids:
-            suffix = f"+{condition.minutes}" if condition.minutes else ""
-            texts[f"{condition.kind}:" + ":".join(f"{i}{suffix}" for i in ids)] = None
+        back = returning(condition)
+        known = set(map(id, back))
+        sure = [job for job in condition.elements() if id(job) not in known]
+        suffix = f"+{condition.minutes}" if condition.minutes else ""
+        for kind, jobs in ((condition.kind, sure), ("afterany", back)):
+            ids = _open_ids(jobs)
+            if ids:
+                texts[f"{kind}:" + ":".join(f"{i}{suffix}" for i in ids)] = None
     return ",".join(texts) or None
 
 
@@ -110,11 +114,31 @@ def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
             )
 
 
-def _open_ids(condition: Dependency) -> list[str]:
+def may_return(condition: Dependency) -> bool:
+    """Whether a job that needs values of these may have to go behind another job: a retry of one,
+    or what a workflow among them returned."""
+    needs = condition.kind in ("afterok", "afterany")
+    return needs and any(job.again is not None or job.is_workflow for job in condition.elements())
+
+
+def returning(condition: Dependency) -> list[Job[Any]]:
+    """The jobs of an `afterok` whose end may not be the last word.
+
+    They may be retried, and a workflow may have returned jobs that still run.
+
+    A job that waits for one begins when it is over in any way, and looks for its value itself.
+    """
+    if condition.kind != "afterok":
+        return []
+    again = [job for job in condition.elements() if job.again is not None or job.is_workflow]
+    return [job for job in again if not job.settled]
+
+
+def _open_ids(jobs: Sequence[Job[Any]]) -> list[str]:
     """The ids to wait for: one per array where all of it is meant, not one per element."""
     ids: dict[str, None] = {}
     arrays: dict[str, dict[int, Job[Any]]] = {}
-    for element in condition.elements():
+    for element in jobs:
         if element.key is None:
             # Its part has no id yet; the agent fills in those of its run when all have one.
             ids[rundir.ids_token(element.run)] = None

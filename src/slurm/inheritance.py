@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
+from slurm.model.again import Retry
 from slurm.model.options import normalize
 from slurm.model.units import GpuRequest, Seconds
 
@@ -64,6 +65,10 @@ def inherited(backend_type: str) -> Inherited:
 
 def _plain(value: object) -> object:
     """A checked option as JSON can hold it and `normalize` takes it again."""
+    if isinstance(value, Retry):
+        return value.plain()
+    if callable(value):
+        return None  # a function that makes cache keys: it is the client's own
     if isinstance(value, Seconds):
         return f"{int(value)}s"
     if isinstance(value, tuple) and value and isinstance(value[0], GpuRequest):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.backend import JobKey
+from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.failure import Subject, failure
 from slurm.logs import Log
@@ -23,6 +24,7 @@ from slurm.model.parts import Part
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 from slurm.results import Results
+from slurm.retry import Again, Attempt, attempt, failure_of
 from slurm.returned import WAITS, Returned
 
 if TYPE_CHECKING:
@@ -80,6 +82,8 @@ class Job(Future[T], Generic[T]):
     cached = False
     #: Under which key the value is cached; None where it is not.
     cache_key: str | None = None
+    #: Where the call stands, if its job may be followed by another one; see `slurm.retry`.
+    again: Again | None = None
 
     def __init__(
         self,
@@ -102,6 +106,7 @@ class Job(Future[T], Generic[T]):
         self._decoded: tuple[Any, BaseException | None] | None = None
         self._decoding = threading.Lock()
         self._verdict: Verdict | None = None
+        self._failure: Failure | None = None
         self.dependent = dependency
         self.is_workflow = workflow
         self.returned: Returned | None = None
@@ -138,6 +143,7 @@ class Job(Future[T], Generic[T]):
         self.submitted, self.options, self.key = other.submitted, other.options, other.key
         self.evidence = other.evidence
         self.cached, self.cache_key = other.cached, other.cache_key
+        self.again, self.dependent = other.again, other.dependent
         if other.cached:
             self.settle(Verdict.VALUE)
 
@@ -285,6 +291,13 @@ class Job(Future[T], Generic[T]):
             self.over_since = None
             self.evidence.over_count = 0
 
+    def start_over(self, job_id: str) -> None:
+        """Become the next attempt: another job of the same call."""
+        self.assign(job_id)
+        self.evidence = Evidence(ranks=self.evidence.ranks, requeue=self.evidence.requeue)
+        self.asking, self.asked_at = 0, 0.0
+        self.over_since = self.unknown_since = self.silent_since = None
+
     def give_up(self) -> None:
         """End a job that was never submitted, as cancelled."""
         if not self.settled:
@@ -302,6 +315,8 @@ class Job(Future[T], Generic[T]):
             self.returned.follow()
             return
         self._verdict = verdict
+        if verdict is not Verdict.VALUE:
+            self._failure = failure_of(self.evidence)
         self._end(verdict)
         self._tell_followers()
 
@@ -318,7 +333,7 @@ class Job(Future[T], Generic[T]):
 
     def follow(self, twin: Job[Any]) -> None:
         """Be settled with another object of the same call, which is watched already."""
-        self.evidence = twin.evidence
+        self.evidence, self.again = twin.evidence, twin.again
         self._twin = twin
         twin.when_settled(self._settle_like_twin)
 
@@ -326,6 +341,7 @@ class Job(Future[T], Generic[T]):
         twin = self._twin
         assert twin is not None and twin._verdict is not None
         self.key, self._verdict, self.returned = twin.key, twin._verdict, twin.returned
+        self.evidence, self.options, self._failure = twin.evidence, twin.options, twin._failure
         if self.returned is None:
             self._end(self._verdict)
         else:
@@ -452,6 +468,15 @@ class Job(Future[T], Generic[T]):
     def attempt(self) -> int:
         """How often the job was requeued so far."""
         return self.evidence.attempt
+
+    @property
+    def history(self) -> tuple[Attempt, ...]:
+        """Every attempt of the call, the present one last: why it failed, what it had asked for."""
+        self._look()
+        failed = self._verdict not in (None, Verdict.VALUE)
+        why = self._failure if failed and self._failure is not None else None
+        last = attempt(self, why.kind if why else None, why.text if why else "")
+        return (*(self.again.attempts if self.again is not None else ()), last)
 
     @property
     def timings(self) -> Timings:

@@ -63,7 +63,7 @@ class Journal:
             return [entry for entry in self._entries if task in (None, entry.task)]
 
     def keep(self, run: str, jobs: list[Job[Any]], task: str | None = None) -> None:
-        """Keep the jobs of a run; with `task` it is one that no cluster has (under the debugger)."""
+        """Keep the jobs of a run; `task` is given where none is noted (under the debugger)."""
         with self._lock:
             self._made[run] = jobs
             if task is not None:
@@ -72,6 +72,11 @@ class Journal:
     def jobs(self, run: str) -> list[Job[Any]] | None:
         """The jobs of a run that were made in this process, None for an earlier attempt's."""
         return self._made.get(run)
+
+    def waits(self) -> bool:
+        """Whether a child of this attempt is not over yet."""
+        with self._lock:
+            return any(not job.settled for jobs in self._made.values() for job in jobs)
 
     def place(self, run: str) -> str:
         """Where a child's run lies, relative to the base: `<workflow>/tasks/<task>/<run>`."""

@@ -270,6 +270,17 @@ def _exited(seen: Evidence) -> bool:
     return found is not None and found.kind == EXIT
 
 
+def _told_to_end(seen: Evidence) -> bool:
+    """It raised because it was told to end, and it may be requeued: only the scheduler knows."""
+    found = seen.trouble()
+    stopped = found is not None and bool(found.header.get("stopped"))
+    return seen.requeue and stopped and not _stale(seen)
+
+
+def _told_to_go_on(seen: Evidence) -> bool:
+    return _told_to_end(seen) and _again(seen)
+
+
 def _always(seen: Evidence) -> bool:
     return True
 
@@ -280,6 +291,10 @@ _ANY = "*"
 _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("value", "agrees", _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("value", "agrees", _ANY, _always, Verdict.VALUE),
+    # What a function raises while its job is requeued or preempted is not its outcome.
+    ("error", "agrees", "unasked", _told_to_end, Verdict.ASK),
+    ("error", "agrees", "waiting", _told_to_go_on, Verdict.WAIT),
+    ("error", "agrees", "waiting", _told_to_end, Verdict.ASK),
     ("error", "agrees", _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("error", "agrees", _ANY, _exited, Verdict.EXITED),
     ("error", "agrees", _ANY, _always, Verdict.RAISED),

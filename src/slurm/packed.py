@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal, TypeVar, overload
 
-from slurm import errors
 from slurm.array import ArrayJob, Progress
 from slurm.job import Job
 from slurm.model.states import JobState
@@ -52,6 +51,8 @@ class PackedArray(ArrayJob[T]):
         self._jobs = _Items(places)  # type: ignore[assignment]
         self._places = places
         self._packed = packed
+        #: The runs these items belong to; several after `retry_failed`.
+        self.runs = list({id(one): one for one, _ in places}.values())
 
     def _part(self, places: Sequence[Place]) -> PackedArray[T]:
         return PackedArray(self._packed, places)
@@ -76,11 +77,6 @@ class PackedArray(ArrayJob[T]):
         return [packed.packs[number] for (_, number), packed in found.items()]
 
     @property
-    def runs(self) -> list[PackedRun]:
-        """The runs these items belong to; several after `retry_failed`."""
-        return list({id(packed): packed for packed, _ in self._places}.values())
-
-    @property
     def rates(self) -> list[float]:
         """Calls per second of each job that is over, from when its workers were started."""
         reports = [report for packed in self.runs for report in packed.reports.values()]
@@ -99,51 +95,40 @@ class PackedArray(ArrayJob[T]):
         if order not in ("items", "completed"):
             return super().results(timeout, return_exceptions=return_exceptions, order=order)
         self._await_all(timeout)
-        places = self._places if order == "items" else list(self._ended(0)[1])
+        places = self._places if order == "items" else self._ended({}, set(self._places))
         values: list[Any] = []
         for packed, index in places:
-            if packed.states[index] == VALUE:
-                values.append(packed.value(index))
-                continue
-            error = self._error(packed.item(index))
-            if not return_exceptions:
-                raise error
-            values.append(error)
+            try:
+                good = packed.states[index] == VALUE
+                values.append(packed.value(index) if good else packed.item(index).result())
+            except Exception as error:
+                if not return_exceptions:
+                    raise
+                values.append(error)
         return values
-
-    @staticmethod
-    def _error(job: Job[Any]) -> BaseException:
-        try:
-            job.result()
-        except Exception as error:  # noqa: BLE001 - whatever the item raised is what is asked for
-            return error
-        return errors.ResultLost(f"{job!r} has no outcome")
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[T]]:
         """The jobs of the items as they end."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        seen: set[Place] = set()
         self.watch()
         with self.cluster.watcher.attention(), _Bell(self.runs) as bell:
-            at: Any = 0
-            while len(seen) < len(self._places):
-                at, news = self._ended(at)
-                for packed, index in news:
-                    seen.add((packed, index))
+            looked: dict[int, int] = {}
+            wanted, seen = set(self._places), 0
+            while seen < len(self):
+                for packed, index in self._ended(looked, wanted):
+                    seen += 1
                     yield packed.item(index)
-                if len(seen) < len(self._places) and not bell.wait(deadline):
-                    self._late(timeout, len(seen))
+                if seen < len(self) and not bell.wait(deadline):
+                    self._late(timeout, seen)
 
-    def _ended(self, at: Any) -> tuple[dict[int, int], list[Place]]:
-        """The places that ended since `at`, and where to look next time."""
-        at = dict(at or {})
-        wanted = set(self._places)
+    def _ended(self, looked: dict[int, int], wanted: set[Place]) -> list[Place]:
+        """The places that ended since the last look at each run; `looked` remembers it."""
         news: list[Place] = []
         for packed in self.runs:
-            start, end = at.get(id(packed), 0), len(packed.order)
+            start, end = looked.get(id(packed), 0), len(packed.order)
             news += [(packed, i) for i in packed.order[start:end] if (packed, i) in wanted]
-            at[id(packed)] = end
-        return at, news
+            looked[id(packed)] = end
+        return news
 
     def partial_results(self) -> dict[int, T]:
         """The values that are there now, by position; nothing is waited for."""

@@ -272,10 +272,16 @@ class PackedRun:
 
 def make_packs(
     cluster: Cluster, run: str, metadata: dict[str, Any], jobs: Sequence[Job[Any]]
-) -> None:
-    """Give the jobs of a packed run the place where their outcomes come together."""
-    pack = Pack(*metadata["pack"])
-    packed = PackedRun(cluster, run, str(metadata.get("task", run)), pack)
-    packed.packs = [job for job in jobs if isinstance(job, PackJob)]
-    for job in jobs:
-        job.packed = packed
+) -> list[Job[Any]]:
+    """The jobs of a packed run, with the place where the outcomes of their items come together.
+
+    A run that this process watches already keeps its place and its jobs.
+    """
+    packed = cluster.watcher.packed_run(run)
+    if packed is None:
+        packed = PackedRun(cluster, run, str(metadata.get("task", run)), Pack(*metadata["pack"]))
+        for job in jobs:
+            assert isinstance(job, PackJob)
+            job.packed = packed
+            packed.packs.append(job)
+    return list(packed.packs)

@@ -93,7 +93,7 @@ def render_next_script(job: Submission) -> str:
         "chdir": job.run,
         **dict(sbatch_flags(given)),
         "time": "10",
-        "output": _log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
+        "output": log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
         "dependency": f"afterany:{rundir.PREVIOUS}",
         "requeue": None,
     }
@@ -137,8 +137,8 @@ def _directives(job: Submission) -> list[str]:
     lines = [directive("job-name", job.name), directive("chdir", job.run)]
     flags = dict(sbatch_flags(job.options))
     is_array = job.array is not None
-    flags.setdefault("output", _log_path(job.run, rundir.stdout_pattern(is_array)))
-    flags.setdefault("error", _log_path(job.run, rundir.stderr_pattern(is_array)))
+    flags.setdefault("output", log_path(job.run, rundir.stdout_pattern(is_array)))
+    flags.setdefault("error", log_path(job.run, rundir.stderr_pattern(is_array)))
     if job.array is not None:
         throttle = f"%{job.throttle}" if job.throttle else ""
         flags["array"] = f"0-{job.array.size - 1}{throttle}"
@@ -156,7 +156,7 @@ def _directives(job: Submission) -> list[str]:
     return lines + [directive(flag, value) for flag, value in flags.items()]
 
 
-def _log_path(run: str, pattern: str) -> str:
+def log_path(run: str, pattern: str) -> str:
     """Where the scheduler opens a log: it also expands patterns in the directory around it."""
     if "\\" in run:
         # A backslash switches all patterns off; the script opens its logs by itself.
@@ -187,17 +187,20 @@ def _identity(job: Submission) -> list[str]:
         "SLURM_SDK_OFFSET": str(job.array.offset if job.array else 0),
         "SLURM_SDK_ROOT": job.sdk,
         "SLURM_SDK_WARNING": warning_signal(job.options),
+        "SLURM_SDK_TWICE": "yes" if job.options.get("requeue") else "no",
+        "SLURM_SDK_AGAIN": "",
     }
     return [f"export {name}={shell_quote(value)}" for name, value in values.items()] + _logs(job)
 
 
 def _logs(job: Submission) -> list[str]:
-    """Open the logs here where no #SBATCH line can name them; see `_log_path`."""
+    """Open the logs here where no #SBATCH line can name them; see `log_path`."""
     if "\\" not in job.run:
         return []
+    who = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
     streams = [(">>", "output", "out"), ("2>>", "error", "err")]
     own = [
-        f'{sign}"$SLURM_SDK_RUN/{rundir.LOGS}/$SLURM_JOB_ID.{suffix}"'
+        f'{sign}"$SLURM_SDK_RUN/{rundir.LOGS}/{who}.{suffix}"'
         for sign, option, suffix in streams
         if not job.options.get(option)
     ]
@@ -267,6 +270,18 @@ if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null;
     echo "slurm-sdk: this run belongs to job $sdk_owner; job $sdk_job ends without running" >&2
     exit 0
   fi
+  # The same job at the same attempt: a controller that was killed had not saved that it ran.
+  if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ]; then
+    export SLURM_SDK_AGAIN=1
+  fi
+fi
+if [ -n "$SLURM_SDK_AGAIN" ] && [ "$SLURM_SDK_TWICE" = no ]; then
+  trap - EXIT
+  echo "slurm-sdk: job $sdk_job has begun before, and Slurm forgot it; it is not run again" >&2
+  sdk_line=$(grep -hs "^exit $sdk_who " "$SLURM_SDK_RUN"/events/*.txt | tail -n 1)
+  sdk_code=${sdk_line#*code=}
+  sdk_code=${sdk_code%% *}
+  exit "${sdk_code:-75}"
 fi
 sdk_now
 printf 'begin %s host=%s node=%s time=%s\n' "$sdk_who" "$sdk_host" \

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import rundir
 from slurm.array import ArrayJob
 from slurm.job import read_metadata
+from slurm.model.again import Retry
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
@@ -34,7 +35,7 @@ def resubmit(
     """Submit these calls of a run anew, as an array of their own."""
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
-    merged = merge(metadata.get("options", {}), given)
+    merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
     blobs = rundir.split_arguments(_whole(cluster, run, rundir.ARGUMENTS))
     shared = _whole(cluster, run, rundir.SHARED)
     chosen = [blobs[index] for index in indexes]
@@ -87,3 +88,9 @@ def _environment(cluster: Cluster, run: str) -> Environment:
 def _throttle(options: Mapping[str, object]) -> int | None:
     given = options.get("array_throttle")
     return given if isinstance(given, int) else None
+
+
+def _policy(metadata: Mapping[str, Any]) -> dict[str, object]:
+    """How calls were retried; the options in the metadata only name it."""
+    rules = (metadata.get("retry") or {}).get("given")
+    return {"retry": Retry(**rules) if rules else None}

@@ -148,4 +148,5 @@ def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
     if not ids and not metadata.get("parts"):
         found = cluster.backend.find_job(run)
         ids = {0: found} if found else {}
-    return make_jobs(cluster, run, metadata, ids)
+    jobs = make_jobs(cluster, run, metadata, ids)
+    return jobs if jobs[0].packed is None else list(jobs[0].packed.array())

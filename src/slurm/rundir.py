@@ -25,6 +25,8 @@ SHARED = "shared.bin"
 PARTS = "submit/parts.json"
 NEXT = "submit/next.sh"
 STOPPED = "submit/stopped"
+RETRY = "submit/retry.json"
+GUARD = "submit/guard.sh"
 LOGS = "logs"
 RESULTS = "results"
 EVENTS = "events"
@@ -61,6 +63,8 @@ LARGE = 1 << 20
 
 #: Stands in the script of a later part for the id of the part before it, until that is known.
 PREVIOUS = "@previous@"
+#: Stands in the script of a guard for the name of the part that it guards.
+TOKEN = "@part@"
 
 
 def ids_token(run: str) -> str:
@@ -83,7 +87,7 @@ def intent_name(part: int) -> str:
     return f"{SUBMIT}/{part}.intent"
 
 
-def id_name(part: int) -> str:
+def id_name(part: object) -> str:
     """The file that holds the job id of this part."""
     return f"{SUBMIT}/{part}.id"
 
@@ -101,6 +105,11 @@ def journal_name(index: int) -> str:
 def stop_name(index: int) -> str:
     """The file that tells a workflow to submit nothing more."""
     return f"{SUBMIT}/{index}.stopped"
+
+
+def no_retry_name(index: int) -> str:
+    """The file that says that a call is not retried any more."""
+    return f"{SUBMIT}/{index}.noretry"
 
 
 def claim_name(part: int) -> str:

@@ -15,14 +15,14 @@ from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
-from slurm.dependencies import Dependency
+from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job, read_metadata
 from slurm.journal import metadata_of
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
-from slurm.model.packs import check_one_process, plan_packs
+from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
 from slurm.packaging import check_packaging, prepare_for, sending
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
@@ -31,6 +31,7 @@ from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
+from slurm.retry import Again, policy_of, render_guard_script, with_requeue
 from slurm.task import Task
 
 if TYPE_CHECKING:
@@ -103,6 +104,9 @@ class Plan:
         ]
         if self.submission.dependency:
             lines.append(f"  waits for  {self.submission.dependency}")
+        if policy_of(self.submission) is not None:
+            retry = self.options["retry"]
+            lines.append(f"  retry      {retry}; a small job guards each one that is submitted")
         acting = honoured_variables(os.environ, options_set(self.script))
         lines += [f"  honoured   {name}={value}" for name, value in sorted(acting.items())]
         return "\n".join(lines) + "\n\n" + self.script
@@ -141,7 +145,7 @@ class Submitter(Generic[P, T]):
         own = (Dependency("afterok", waited),) if waited else ()
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
-        self.options = merge(cluster.defaults, self.task.options, given)
+        self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
         self.packaging = packaging or self.task.packaging or cluster.packaging
         check_packaging(self.packaging)
 
@@ -255,6 +259,10 @@ class Submitter(Generic[P, T]):
         if is_workflow:
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
         context = context_parameter(function)
+        waited = [job for condition in self.after for job in returning(condition)]
+        if waited:
+            # Such a dependency only says that they are over: the runner looks for the values.
+            calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
         with sending(cluster):
             shipped = ship_function(function, environment.path, is_workflow, reason)
             arguments = ship_arguments(function, calls, context, common, label=array)
@@ -325,6 +333,10 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         rundir.METADATA: _json(metadata),
         rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
+    policy = policy_of(submission)
+    if policy is not None:
+        files[rundir.RETRY] = _json(policy)
+        files[rundir.GUARD] = render_guard_script(submission).encode()
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
@@ -400,9 +412,11 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
-    if metadata.get("pack"):
-        make_packs(cluster, run, metadata, jobs)
-    return jobs
+    if metadata.get("returns"):
+        for job in jobs:
+            number = job.part.number if job.part is not None else 0
+            job.again = Again(metadata.get("retry"), str(number))
+    return make_packs(cluster, run, metadata, jobs) if metadata.get("pack") else jobs
 
 
 def make_array(cluster: Cluster, run: str, name: str, jobs: Sequence[Job[Any]]) -> ArrayJob[Any]:
@@ -470,9 +484,12 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "ranks": 2 if plan.submission.ranks else 1,
         "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
         "pack": list(plan.submission.pack) if plan.submission.pack else None,
+        "item_retry": item_retry(plan.submission.pack, plan.options),
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
+        "retry": policy_of(plan.submission),
+        "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),
         "submitted": submitted,
         "python": sys.version.split()[0],
         "slurm_sdk": __version__,

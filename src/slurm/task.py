@@ -6,12 +6,22 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from slurm.array import ArrayJob
+    from slurm.context import JobContext
     from slurm.dependencies import Dependency
     from slurm.job import Job
     from slurm.model.options import TaskOptions
@@ -188,18 +198,51 @@ def _task_by_name(
     return kind(getattr(found, "unwrapped", found), options, packaging)
 
 
+class _Decorator(Protocol):
+    """What `task(...)` with options returns; a context in front is not the caller's to give."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, T]], /
+    ) -> Task[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[Concatenate[JobContext, P], T], /) -> Task[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, T]: ...
+    @overload
+    def __call__(self, function: Callable[P, T], /) -> Task[P, T]: ...
+
+
 @overload
-def task(function: Callable[P, Coroutine[Any, Any, T]], /) -> Task[P, T]: ...
+def task(
+    function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, T]],
+    /,
+    *,
+    packaging: str | None = None,
+    **options: Unpack[TaskOptions],
+) -> Task[P, T]: ...
 @overload
-def task(function: Callable[P, T], /) -> Task[P, T]: ...
+def task(
+    function: Callable[Concatenate[JobContext, P], T],
+    /,
+    *,
+    packaging: str | None = None,
+    **options: Unpack[TaskOptions],
+) -> Task[P, T]: ...
+@overload
+def task(
+    function: Callable[P, Coroutine[Any, Any, T]],
+    /,
+    *,
+    packaging: str | None = None,
+    **options: Unpack[TaskOptions],
+) -> Task[P, T]: ...
 @overload
 def task(
     function: Callable[P, T], /, *, packaging: str | None = None, **options: Unpack[TaskOptions]
 ) -> Task[P, T]: ...
 @overload
-def task(
-    *, packaging: str | None = None, **options: Unpack[TaskOptions]
-) -> Callable[[Callable[P, T]], Task[P, T]]: ...
+def task(*, packaging: str | None = None, **options: Unpack[TaskOptions]) -> _Decorator: ...
 def task(
     function: Any = None,
     /,

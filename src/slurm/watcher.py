@@ -50,6 +50,7 @@ class _Run:
         self.jobs: dict[int, Job[Any]] = {}
         self.packed: PackedRun | None = None  # takes in the outcomes of a packed map's items
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
+        self.returning = False  # whether a job of it may be followed by another one
         self.unclear: set[int] = set()  # over for the scheduler, while the record is awaited
         self.beats: dict[str, str] = {}
         self.beat_at = time.monotonic()
@@ -103,9 +104,10 @@ class Watcher:
                 job.follow(twin)  # one call, attached twice: one of them is watched
                 return
             # What was read of the run so far was not for this job.
-            run.anew = run.anew or (bool(run.jobs) and run.packed is None)
+            run.anew = run.anew or bool(run.jobs)
             run.jobs[job.index] = job
             run.packed = job.packed
+            run.returning = run.returning or job.again is not None
             if job.key is None:
                 run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
@@ -146,6 +148,12 @@ class Watcher:
             job.asking = 1
             job.asked_at = time.monotonic()
             self._ask_soon(job)
+
+    def packed_run(self, run: str) -> PackedRun | None:
+        """Where the outcomes of a packed run come together, while some of its jobs are open."""
+        with self._lock:
+            found = self._runs.get(run)
+            return None if found is None else found.packed
 
     def refresh_run(self, run: str) -> None:
         """Read a run now, in the caller's thread."""
@@ -193,7 +201,8 @@ class Watcher:
                     eager = bool(run.unclear) or run.packed is not None
                     run.seen = {} if run.anew else run.seen
                     again = run.anew or run.again
-                    wanted[name] = Wanted(run.seen, again, bool(run.waiting), eager)
+                    parts = bool(run.waiting) or run.returning
+                    wanted[name] = Wanted(run.seen, again, parts, eager)
                     run.anew = run.again = False
                 attended = self._waiting > 0
             news = self.backend.follow(wanted, attended, self._files.set)
@@ -232,7 +241,7 @@ class Watcher:
                 return
             with self._lock:
                 seen, run.anew = ({} if run.anew else run.seen), False
-            answer = self.backend.read_run(name, seen, bool(run.waiting))
+            answer = self.backend.read_run(name, seen, bool(run.waiting) or run.returning)
             run.again = True
             self._take(run, answer)
 
@@ -259,6 +268,12 @@ class Watcher:
                 job.assign(job_id)
                 # It may have begun before its id was known here: all is read once more.
                 run.seen = {}
+        if run.returning and answer["again"] is not None:
+            for job in run.jobs.values():
+                if job.again is not None and job.again.follow(job, answer["again"]):
+                    run.seen = {}
+                    run.unclear.discard(job.index)
+                    self._active_at = time.monotonic()
         for data in answer["events"]:
             for event in rundir.decode_events(data)[0]:
                 found = run.jobs.get(event.number("index"))
@@ -318,8 +333,14 @@ class Watcher:
                     self._judge(job)
             self._notice_silence(time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.waiting and self._idle(run)]
+            again = [(name, token) for name, run in self._runs.items() for token in _due(run)]
         for name in stuck:
             self.backend.advance(name)
+        for name, token in again:
+            # The guard of the part does the same; whoever is first, it happens once.
+            if not self.backend.retry(name, token):
+                with self._lock:
+                    self._poll_at = min(self._poll_at, time.monotonic() + REFILL)
         self._files.set()
 
     def _idle(self, run: _Run) -> bool:
@@ -384,6 +405,13 @@ class Watcher:
         over = verdict.settled or job.over_since or job.unknown_since
         if job.untrusted and not seen.records and over:
             verdict = Verdict.UNTRUSTED
+        if verdict.settled and job.again is not None and job.again.is_due(verdict, seen):
+            if run is not None:
+                run.unclear.add(job.index)
+            if not job.again.asked:
+                job.again.asked, job.asking = True, 1
+                self._ask_soon(job)
+            return
         if verdict.settled:
             self._drop(job)
             job.settle(verdict)
@@ -423,6 +451,15 @@ def _own_records(run: _Run, data: bytes) -> Iterator[rundir.Record]:
         own = record if run.packed is None else run.packed.take(record)
         if own is not None:
             yield own
+
+
+def _due(run: _Run) -> list[str]:
+    """The parts of a run all of whose open calls have failed and are due again."""
+    parts: dict[str, list[bool]] = {}
+    for job in run.jobs.values():
+        if job.again is not None:
+            parts.setdefault(job.again.token, []).append(job.again.due)
+    return [token for token, due in parts.items() if all(due)]
 
 
 # ---- one per target -----------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -66,9 +65,7 @@ class Workflow(Task[P, T]):
         from slurm.model.ids import make_run_name
         from slurm.returned import resolve
 
-        name = run or cluster.place(
-            make_run_name(self.name, time.localtime(), secrets.token_hex(3))
-        )
+        name = run or cluster.place(make_run_name(self.name, time.localtime(), os.urandom(3).hex()))
         base = os.path.abspath(os.path.expanduser(cluster.directory))
         args, kwargs = self._with_context(base, name, list(args), kwargs)
         before = set_current(Journal(base, name, on_disk=False))

@@ -56,7 +56,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def write_files(page: Path, folder: Path) -> None:
-    """Blocks under `<!-- file: NAME -->` are files that the page's program finds."""
+    """Blocks under `<!-- file: NAME -->` are files that the page's program and commands find."""
     for block in blocks_of(page):
         if block.note.startswith("file: "):
             (folder / block.note.removeprefix("file: ").strip()).write_text(block.text)
@@ -68,7 +68,7 @@ def program_of(page: Path, laptop: bool) -> tuple[str, list[tuple[Block, str | N
     parts = ["import sys\n", _LAPTOP if laptop else ""]
     expected: list[tuple[Block, str | None]] = []
     for block, after in itertools.zip_longest(blocks, blocks[1:]):
-        if block.kind != "python" or block.excused:
+        if block.kind != "python" or block.excused or block.note.startswith("file: "):
             continue
         shown = after.text if after is not None and after.kind == "text" else None
         raises = shown is not None and "\nTraceback (most recent call last):" in f"\n{shown}"

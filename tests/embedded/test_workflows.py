@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +131,29 @@ def test_a_job_that_takes_a_workflows_value_gets_the_values_of_what_it_returned(
         return value
 
     assert look(returns_late()).result(WAIT) == {"a": 2, "b": [4, 9]}
+
+
+def test_a_job_behind_a_workflow_holds_no_allocation_while_returned_jobs_run(
+    cluster: Cluster,
+) -> None:
+    @workflow
+    def returns_late() -> Any:
+        return slow(6)
+
+    @task
+    def behind() -> str:
+        return "at last"
+
+    first = returns_late()
+    job = behind.after(first)()
+    seen: set[str] = set()
+    deadline = time.monotonic() + WAIT
+    while not job.done() and time.monotonic() < deadline:
+        seen.add(" ".join(sorted(r.name for r in cluster.queue() if r.state == "RUNNING")))
+        time.sleep(0.2)
+    assert job.result(WAIT) == "at last"
+    assert "slow" in seen  # it ran alone: neither the workflow nor the job behind it held a CPU
+    assert first.done()
 
 
 def test_a_job_after_a_failed_returned_job_ends_as_upstream_failed(cluster: Cluster) -> None:
@@ -261,6 +286,46 @@ def test_an_option_of_the_cluster_inside_goes_before_the_submitters(cluster: Clu
     assert asks().result(WAIT) == (180, "~/slurm_jobs")
 
 
+def test_a_workflow_runs_on_a_python_with_nothing_installed(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    command = [sys.executable, "-m", "venv", "--without-pip", str(bare)]
+    subprocess.run(command, check=True, timeout=WAIT)
+    python = str(bare / "bin" / "python")
+
+    @task
+    def cube(x: int) -> int:
+        return x**3
+
+    @workflow(python=python)
+    def on_bare_python(ctx: WorkflowContext) -> Any:
+        children = cube.map([1, 2])
+        return sys.prefix, children, cube(3).result(), len(ctx.child_ids)
+
+    assert on_bare_python().result(WAIT) == (str(bare), [1, 8], 27, 3)
+
+
+def test_a_call_that_is_attached_twice_is_known_to_both(cluster: Cluster) -> None:
+    job = slow(1.5)
+    twins = [cluster.attach(job.run), cluster.attach(job.run)]
+    assert [twin.result(WAIT) for twin in twins] == [1.5, 1.5]
+    assert job.result(WAIT) == 1.5
+    failed = fail("both are told")
+    twin = cluster.attach(failed.run)
+    for one in (failed, twin):
+        with pytest.raises(ValueError, match="both are told"):
+            one.result(WAIT)
+        assert one.state == "FAILED"
+    asleep = slow(30)
+    twin = cluster.attach(asleep.run)
+    assert twin.cancel()
+    for one in (asleep, twin):
+        with pytest.raises(slurm.JobCancelled):
+            one.result(WAIT)
+        assert one.cancelled()
+
+
 def test_a_workflow_may_open_its_cluster_by_itself(cluster: Cluster) -> None:
     @workflow
     def opens() -> Any:
@@ -303,6 +368,14 @@ def test_a_workflow_runs_under_the_debugger(tmp_path: Path) -> None:
 def test_a_task_is_not_made_a_workflow_by_mistake() -> None:
     with pytest.raises(slurm.UsageError, match=r"workflow\(\) takes a function"):
         workflow(square)
+
+
+def test_a_task_that_asks_for_a_workflows_context_is_refused(cluster: Cluster) -> None:
+    @task
+    def asks(ctx: WorkflowContext) -> None: ...
+
+    with pytest.raises(slurm.UsageError, match="ctx of asks is a WorkflowContext"):
+        asks()  # type: ignore[call-arg]
 
 
 def test_a_child_that_waits_for_its_own_workflow_is_a_circular_dependency(
@@ -412,3 +485,46 @@ def test_a_workflow_that_has_ended_can_still_be_cancelled_with_what_it_returned(
     with pytest.raises(slurm.JobCancelled):
         job.result(WAIT)
     assert not (tmp_path / "mark").exists()
+
+
+# ---- the graph ----------------------------------------------------------------------------------
+
+
+@workflow
+def drawn() -> Any:
+    squares = square.map(range(2))
+    return [total(squares), sum_of_squares(2)]  # type: ignore[arg-type]
+
+
+def test_slurm_graph_shows_all_that_a_workflow_submitted(cluster: Cluster) -> None:
+    job = drawn()
+    job.result(WAIT)
+    answer = subprocess.run(
+        [sys.executable, "-c", "from slurm.cli import main; main()", "graph", job.path],
+        capture_output=True,
+        text=True,
+        timeout=WAIT,
+        check=True,
+    )
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 6
+    assert lines[0].split()[:2] == ["drawn", "COMPLETED"]
+    assert any("total" in line and "after square x 2" in line for line in lines)
+    assert all("COMPLETED" in line for line in lines)
+
+
+def test_the_graph_asks_the_scheduler_about_what_files_do_not_tell(cluster: Cluster) -> None:
+    from slurm.graph import read_graph
+
+    failed = fail("no")
+    long = slow(300)
+    held = square.after(long)(1)
+    held.cancel()
+    with pytest.raises(slurm.JobCancelled):
+        held.result(WAIT)
+    states = {node.name: node.state for node in read_graph(cluster, held.run).nodes.values()}
+    assert states["square"] == "CANCELLED"
+    assert states["slow"] in ("RUNNING", "PENDING")
+    long.cancel()
+    failed.exception(WAIT)
+    assert read_graph(cluster, failed.run).root.state == "FAILED"

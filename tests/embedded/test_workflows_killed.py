@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, Job, WorkflowContext, task, workflow
+from slurm import Cluster, Job, TimeLimitReached, WorkflowContext, task, workflow
 
 WAIT = 120
 
@@ -187,3 +187,30 @@ def test_a_nested_workflow_that_dies_finds_its_own_children(
 
     assert outer().result(WAIT) == ["I", "O"]
     assert sorted((tmp_path / "runs").read_text().split()) == ["i", "o"]
+
+
+def test_a_workflow_whose_time_is_up_while_it_waits_goes_on_in_its_next_attempt(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task
+    def long(folder: str) -> str:
+        time.sleep(8)
+        return count.local("long", folder)
+
+    @workflow(time="6s")
+    def waits() -> Any:
+        return [long(str(tmp_path)).result(), count("after", str(tmp_path))]
+
+    job = waits()
+    assert job.result(WAIT) == ["LONG", "AFTER"]
+    assert job.attempt >= 1
+    assert (tmp_path / "runs").read_text().split() == ["long", "after"]
+
+
+def test_a_workflow_that_waits_for_nobody_ends_at_its_limit(cluster: Cluster) -> None:
+    @workflow(time="3s")
+    def busy() -> None:
+        time.sleep(30)
+
+    with pytest.raises(TimeLimitReached):
+        busy().result(WAIT)

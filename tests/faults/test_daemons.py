@@ -179,6 +179,42 @@ def test_a_running_job_that_ends_well_although_it_was_forgotten_keeps_its_value(
     assert slurm.crash_and_forget(submit).result(SOON) == "done"
 
 
+@pytest.mark.parametrize("requeue", [False, True], ids=["no requeue", "requeue"])
+def test_a_job_that_a_forgetful_controller_starts_anew_runs_once(
+    slurm: BreakableSlurm, cluster: Cluster, impatient: None, tmp_path: Path, requeue: bool
+) -> None:
+    marks = tmp_path / "marks"
+
+    def work(marks: str) -> str:
+        with open(marks, "a") as f:
+            f.write(os.environ["SLURM_JOB_ID"] + "\n")
+        return "done"
+
+    # Held, so that the controller saves it as waiting; what comes then it will have forgotten.
+    job = cluster.submit(task(work), hold=True, requeue=requeue)(str(marks))
+
+    def let_it_run() -> None:
+        job.release()
+        assert job.result(SOON) == "done"
+
+    slurm.crash_and_forget(let_it_run)
+    # A node refuses an id that has just ended there for as long as its credential lives.
+    time.sleep(10)
+    word = "nothing to run" if requeue else "is not run again"
+
+    def told() -> bool:
+        # Slurm holds a job again whose node refused it.
+        if slurm.state(job.id) == "PENDING":
+            slurm.run("scontrol", "release", job.id)
+            time.sleep(1)
+        return word in job.stderr()
+
+    eventually(told)
+    eventually(lambda: slurm.state(job.id) == "COMPLETED")
+    assert marks.read_text() == f"{job.id}\n"
+    assert Cluster(job_base_dir=cluster.base).attach(job.run).result(SOON) == "done"
+
+
 def test_a_controller_that_is_down_at_submission_is_named_and_no_job_runs_twice(
     slurm: BreakableSlurm, cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -227,3 +227,17 @@ def test_login_opens_the_connection_that_programs_use(slurm_sshd: Sshd, tmp_path
             other.queue()
     finally:
         authorized.write_text(text)
+
+
+@task(retry=2)
+def third_time(folder: str) -> int:
+    attempts = len(os.listdir(folder))
+    Path(folder, str(attempts)).touch()
+    if attempts < 2:
+        raise RuntimeError("not yet")
+    return attempts
+
+
+def test_a_call_is_retried_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "attempts").mkdir()
+    assert third_time(str(tmp_path / "attempts")).result(timeout=120) == 2

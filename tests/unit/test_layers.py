@@ -17,18 +17,22 @@ LAYERS: list[set[str]] = [
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission",
-        "inheritance", "journal", "returned", "graph", "allocation", "executor", "batch",
+        "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry",
     },
     {"failure", "outcome"},
-    {"packaging", "rendering", "api", "context", "runner", "launch"},
+    {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
 ]  # fmt: skip
 # What starts every job knows nothing of the client.
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
-SUBMITS = {"workflow.py": {"cluster", "journal", "returned", "workflow"}, "advance.py": {"api"}}
+SUBMITS = {
+    "workflow.py": {"api", "cluster", "journal", "returned", "workflow"},
+    "advance.py": {"api"},
+}
+SUBMITS["retry.py"] = {"api"}
 
 
 def _modules() -> list[Path]:

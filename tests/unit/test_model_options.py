@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm.errors import OptionError
+from slurm.model.again import Retry
 from slurm.model.option_table import ALIASES, BY_NAME, EXCLUSIVE, MEANT, OTHER_FLAGS, OWN_FLAGS
 from slurm.model.options import (
     OPTIONS,
@@ -111,6 +112,7 @@ GOLDEN: list[tuple[str, object, object, list[tuple[str, str | None]]]] = [
     ("all_ranks", True, True, []),
     ("launch", "torchrun", "torchrun", []),
     ("cache", "v2", "v2", []),
+    ("retry", 2, Retry(times=2), []),
     ("sbatch", {"--core_spec": 2, "reboot": True, "no-kill": False},
      {"core-spec": "2", "reboot": True, "no-kill": False}, [("core-spec", "2"), ("reboot", None)]),
 ]  # fmt: skip

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from slurm import outcome, rundir
 from slurm.api.slurm_commands import JobStatus
 from slurm.model.states import JobState
-from slurm.outcome import FAILURE_GRACE, FAILURES, RESULT_GRACE, Evidence, Verdict, judge
+from slurm.outcome import (
+    EXIT_RAN_BEFORE,
+    FAILURE_GRACE,
+    FAILURES,
+    RESULT_GRACE,
+    STALE,
+    Evidence,
+    Verdict,
+    judge,
+)
 from slurm.rundir import Event, Identity, Record, decode_events, format_event
 
 
@@ -94,6 +103,76 @@ STORIES: list[tuple[str, Evidence, Verdict]] = [
         "rank 0 has a value, rank 1 raised",
         evidence(VALUE, record(rundir.ERROR, rank=1), ended(1), ranks=2),
         Verdict.RAISED,
+    ),
+    (
+        "an exception when told to end, and a requeue may follow",
+        evidence(record(rundir.ERROR, stopped=True), ended(1, signal="TERM"), requeue=True),
+        Verdict.ASK,
+    ),
+    (
+        "an exception when told to end, and the job is in the queue again",
+        evidence(
+            record(rundir.ERROR, stopped=True),
+            ended(1, signal="TERM"),
+            status("PENDING", restarts=1),
+            requeue=True,
+        ),
+        Verdict.WAIT,
+    ),
+    (
+        "an exception when told to end, and the scheduler has not decided",
+        evidence(
+            record(rundir.ERROR, stopped=True),
+            ended(1, signal="TERM"),
+            status("COMPLETING"),
+            requeue=True,
+        ),
+        Verdict.ASK,
+    ),
+    (
+        "an exception when told to end, and that was the end",
+        evidence(
+            record(rundir.ERROR, stopped=True),
+            ended(1, signal="TERM"),
+            status("CANCELLED"),
+            requeue=True,
+        ),
+        Verdict.RAISED,
+    ),
+    (
+        "a value and a crash at exit long ago, and the scheduler missed the end",
+        evidence(VALUE, ended(139), status("RUNNING"), exit_for=STALE),
+        Verdict.VALUE,
+    ),
+    (
+        "an exception and exit 0 long ago, and the scheduler missed the end",
+        evidence(ERROR, ended(0), status("RUNNING"), exit_for=STALE),
+        Verdict.RAISED,
+    ),
+    (
+        "left with exit code 0 long ago, and the scheduler missed the end",
+        evidence(BEGIN, ended(0), status("RUNNING"), exit_for=STALE),
+        Verdict.EXITED,
+    ),
+    (
+        "killed long ago, and the scheduler missed the end",
+        evidence(BEGIN, ended(137), status("RUNNING"), exit_for=STALE),
+        Verdict.ENDED,
+    ),
+    (
+        "started anew by a controller that forgot it, and the first one may still come",
+        evidence(status("FAILED", exit_code=EXIT_RAN_BEFORE)),
+        Verdict.WAIT,
+    ),
+    (
+        "started anew by a controller that forgot it, and the first one never came",
+        evidence(status("FAILED", exit_code=EXIT_RAN_BEFORE), over_for=RESULT_GRACE),
+        Verdict.JOB_LOST,
+    ),
+    (
+        "failed without a trace, and its record had time to appear",
+        evidence(status("FAILED", exit_code=1), over_for=FAILURE_GRACE),
+        Verdict.FAILED,
     ),
     ("an exception, and exit 0", evidence(ERROR, ended(0)), Verdict.ASK),
     (

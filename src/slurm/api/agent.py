@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family
+from slurm.api import family, retries
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -91,7 +91,7 @@ class Agent:
         path = self._path(run)
         self._make_run(path, files)
         plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
-        if rundir.NEXT in files:
+        if rundir.NEXT in files or rundir.RETRY in files:
             data = json.dumps(plan).encode()
             rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
         waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(parts)])
@@ -184,6 +184,7 @@ class Agent:
                 raise
             job = found
         self._remember(path, part, job)
+        retries.guard(self, path, str(part), job, plan, env)
         return job
 
     def _submit_pump(
@@ -266,7 +267,7 @@ class Agent:
             text = f"{path} cannot be written: {error.strerror}"
             raise AgentError("rundir", text) from error
 
-    def _remember(self, path: str, part: int, job: str) -> None:
+    def _remember(self, path: str, part: object, job: str) -> None:
         rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
         link = os.path.join(self.base, rundir.BASE_IDS, job.partition(";")[0])
         temporary = f"{link}.{os.getpid()}"
@@ -295,7 +296,8 @@ class Agent:
             # Parts share the directory: a job that is no other part's, and not the small one.
             known = {job.partition(";")[0] for job in self._part_ids(path).values()}
             rows = [row for row in self.scheduler.status([]) if row.work_dir == path]
-            ids = [row.job_id.partition("_")[0] for row in rows if not row.name.endswith(":next")]
+            small = (":next", ":retry")
+            ids = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith(small)]
             job = next((found for found in ids if found not in known), "")
         if job:
             self._remember(path, part, job)
@@ -429,8 +431,19 @@ class Agent:
         for name, data in rundir.grown(os.path.join(path, rundir.BEATS), {}):
             answer["beats"].append((name, data.decode("utf-8", "replace")))
         answer["parts"] = list(self._part_ids(path).items()) if parts else []
+        answer["again"] = retries.progress(path) if parts else None
         answer["seen"] = sizes
         return answer
+
+    def retry(self, run: str, token: str) -> bool:
+        """Judge a part of a run and submit what is due again; False while it is not over."""
+        return retries.judge(self, run, token) is not None
+
+    def stop_retry(self, calls: Sequence[Tuple[str, int]]) -> None:
+        """Retry these calls no more."""
+        for run, index in calls:
+            path = os.path.join(self._path(run), rundir.no_retry_name(index))
+            rundir.write_atomically(path, b"", sync=False)
 
     def cache_lookup(self, keys: Sequence[str]) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
         """Where the values of calls lie that were made before, by cache key."""

@@ -207,6 +207,15 @@ class Backend(ABC):
         """The same from `offset` on as soon as there is something; for those that push."""
         raise NotImplementedError
 
+    def retry(self, run: str, token: str) -> bool:
+        """Judge a part of a run and submit what is due again; False while it is not over."""
+        over: bool = self._call("retry", run, token)
+        return over
+
+    def stop_retry(self, calls: Sequence[tuple[str, int]]) -> None:
+        """Retry these calls, each given as run and index, no more."""
+        self._call("stop_retry", list(calls))
+
     def cache_lookup(
         self, keys: Sequence[str]
     ) -> tuple[dict[str, tuple[str, bytes]], dict[str, bytes]]:

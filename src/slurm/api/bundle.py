@@ -16,6 +16,8 @@ MODULES = (
     "slurm.api.slurm_commands",
     "slurm.api.slurm_answers",
     "slurm.api.family",
+    "slurm.api.retries",
+    "slurm.api.retry_rules",
     "slurm.api.agent",
     "slurm.api.slurm_scheduler",
     "slurm.api.frames",

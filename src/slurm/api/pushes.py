@@ -27,7 +27,7 @@ class _Run:
         self.parts = parts
         self.eager = eager
         self.beats: List[Any] = []
-        self.told_parts = -1
+        self.told: Any = None
 
 
 class Watched:
@@ -129,8 +129,9 @@ class Watched:
         if answer.pop("more", False):
             with self._lock:
                 self._due.add(name)
-        new_parts = len(answer["parts"]) != run.told_parts and bool(answer["parts"])
-        run.told_parts = len(answer["parts"])
+        ids = (answer["parts"], answer.get("again"))
+        new_ids = run.parts and ids != run.told
+        run.told = ids
         beats, run.beats = run.beats, answer["beats"] if swept else run.beats
-        told = answer["events"] or answer["segments"] or answer["untrusted"] or new_parts
+        told = answer["events"] or answer["segments"] or answer["untrusted"] or new_ids
         return answer if told or beats != run.beats else None

@@ -37,7 +37,9 @@ _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one comman
 # `slurm --help` is made from this table and answers at once.
 _GROUPS = (
     ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
+    ("graph", "draw the jobs of a workflow, what waits for what, with states and times"),
     ("login", "open a connection to a login node that asks for a password or a second factor"),
+    ("plan", "show what a script would submit, and why, before anything is submitted"),
 )
 
 

@@ -147,6 +147,7 @@ OPTIONS: tuple[OptionSpec, ...] = (
                "Who starts the ranks; `once`: one process, whatever the job has."),
     OptionSpec("cache", None, again.caching,
                "Keep the value: a call that was made before is not made again."),
+    OptionSpec("retry", None, again.retrying, "When a call that failed runs again: a `Retry`."),
 )  # fmt: skip
 
 BY_NAME = {spec.name: spec for spec in OPTIONS}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from slurm.errors import OptionError, nearest
+from slurm.model.again import Retry
 from slurm.model.option_table import (
     ALIASES,
     BY_NAME,
@@ -104,6 +105,7 @@ class TaskOptions(TypedDict, total=False):
     all_ranks: bool | None  # the result is the list of all ranks' values
     launch: str | None  # "srun", "torchrun", or "once": one process, whatever the job has
     cache: bool | str | Callable[..., str] | None  # True, or text for the code, or a key function
+    retry: Retry | int | Mapping[str, object] | None  # Retry(times=2, oom="mem*2")
     sbatch: Mapping[str, bool | int | str] | None  # any other flag: {"core-spec": 2}
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from slurm.errors import OptionError, UsageError
+from slurm.model.again import Retry
 
 #: `pack="auto"` gives each job at least so many items, and makes at most so many jobs.
 AUTO_ITEMS, AUTO_JOBS = 100, 32
@@ -68,6 +69,14 @@ def plan_packs(
     cpus = int(str(options.get("cpus_per_task") or 1))
     found = make_pack(pack, items, cpus=cpus, max_concurrent=most)
     return found, found.jobs, max(1, most // found.workers) if most else None
+
+
+def item_retry(pack: Pack | None, options: Mapping[str, object]) -> dict[str, Any] | None:
+    """What a worker has to know to try an item that raised again; None: it does not."""
+    retry = options.get("retry")
+    if pack is None or not isinstance(retry, Retry):
+        return None
+    return {name: retry.plain()[name] for name in ("times", "on", "backoff")}
 
 
 def check_one_process(pack: Pack | None, ranks: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import io
+import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -84,6 +85,9 @@ def ship_arguments(
         where = f"item {number}: " if label else ""
         shape.check(call, where)
         value = (list(call.args), dict(call.kwargs), [Required(job) for job in call.requires])
+        if _is_plain(call):
+            blobs.append(pickle.dumps(value, protocol=5))
+            continue
         blobs.append(_refusable(shape, pickled, call, where, value, sharing=label))
     shared = pickled.shared()
     if shared and not shared_kwargs:
@@ -123,6 +127,7 @@ class _Shape:
         self.name = str(getattr(function, "__name__", "the function"))
         self._context = context
         self._common = common
+        self._fitting: set[tuple[int, tuple[str, ...]]] = set()
         try:
             self._signature: inspect.Signature | None = inspect.signature(function)
         except (TypeError, ValueError):
@@ -137,6 +142,9 @@ class _Shape:
 
     def check(self, call: Call, where: str) -> None:
         """Refuse a call that Python would refuse."""
+        form = (len(call.args), tuple(call.kwargs))
+        if form in self._fitting:
+            return  # whether a call fits depends on its form, not on its values
         given = self._context is not None and self._context[0] in call.kwargs
         signature = self._signature if given else self._without_context
         if signature is None:
@@ -148,6 +156,7 @@ class _Shape:
                 f"{where}{self.name}{signature} cannot be called like this: {error}",
                 hint=f"call it as {self.name}{signature}",
             ) from None
+        self._fitting.add(form)
 
     def bound(self, call: Call) -> Any:
         """The values of a call by the names of the parameters, as they are where none are known."""
@@ -206,6 +215,18 @@ class _Pickled:
 
     def shared(self) -> list[bytes]:
         return list(self._blobs.values())
+
+
+#: Values of these types are no jobs, hold none and are small: a map of a million needs no search.
+_PLAIN = frozenset((int, float, complex, bool, type(None)))
+
+
+def _is_plain(call: Call) -> bool:
+    return (
+        not call.requires
+        and all(type(value) in _PLAIN for value in call.args)
+        and all(type(value) in _PLAIN for value in call.kwargs.values())
+    )
 
 
 def _is_large(obj: Any) -> bool:

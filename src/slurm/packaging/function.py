@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm import rundir
-from slurm.errors import UnpicklableFunction
+from slurm.errors import UnpicklableFunction, UsageError
 
 #: Modules of the user's own that travel by value with what is pickled now.
 travelling: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
@@ -45,13 +45,16 @@ def ship_function(
     module = getattr(function, "__module__", None)
     target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
     reason = by_value_reason(function) if reason is None else reason or None
+    context = context_parameter(function)
+    if context is not None and not workflow:
+        _refuse_workflow_context(function, context[0])
     header: dict[str, Any] = {
         "format": 1,
         "by": "value" if reason else "reference",
         "target": target,
         "python": list(sys.version_info[:3]),
         "path": list(path),
-        "context": context_parameter(function),
+        "context": context,
         "workflow": workflow,
     }
     pickled = _pickle_by_value(function, target) if reason else b""
@@ -150,6 +153,16 @@ def context_parameter(function: Callable[..., Any]) -> tuple[str, int | None] | 
             return parameter.name, position if positional else None
         position += positional
     return None
+
+
+def _refuse_workflow_context(function: Callable[..., Any], name: str) -> None:
+    """Only a workflow has children to ask about."""
+    if "WorkflowContext" in str(_signature(function).parameters[name].annotation):
+        raise UsageError(
+            f"{name} of {getattr(function, '__name__', function)} is a WorkflowContext, but the "
+            "function is a task",
+            hint="write @workflow above it, or annotate the parameter with JobContext",
+        )
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:

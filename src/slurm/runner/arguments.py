@@ -6,10 +6,16 @@ import pickle
 from typing import Any, Callable, Dict, List, Tuple
 
 from slurm import rundir
+from slurm.model.ids import expand_array_spec
 
 
 class UpstreamResult(Exception):
     """The result of an upstream job cannot be read here."""
+
+    run = ""
+    index = 0
+    #: Calls that a workflow returned and that have no value yet.
+    returned = ()  # type: Tuple[Tuple[str, int], ...]
 
 
 class _Values:
@@ -21,24 +27,42 @@ class _Values:
 
     def get(self, run: str, index: int) -> Any:
         path = os.path.join(self._base, run)
-        found = self.find(run, index)
-        if found.header.get("waits"):
-            from slurm.runner.workflow import wait_for
-
-            wait_for(found.header["waits"], UpstreamResult)
+        found = self.ready(run, index)
         return _Unpickler(rundir.load_payload(path, found), path, self).load()
+
+    def ready(self, run: str, index: int) -> rundir.Record:
+        """The record of a value; all that a workflow returned must have theirs, too."""
+        found = self.find(run, index)
+        missing = []  # type: List[Tuple[str, int]]
+        for below, spec in (found.header.get("waits") or {}).items():
+            for number in expand_array_spec(spec):
+                try:
+                    self.ready(below, number)
+                except UpstreamResult as error:
+                    missing += error.returned or [(error.run, error.index)]
+        if missing:
+            lacking = UpstreamResult("{} has no value for call {}".format(*missing[0]))
+            (lacking.run, lacking.index), lacking.returned = missing[0], tuple(missing)
+            raise lacking
+        return found
 
     def find(self, run: str, index: int) -> rundir.Record:
         path = os.path.join(self._base, run)
         if run not in self._runs:
             from slurm.runner.batches import item_records
 
-            values = [r for r in item_records(path) if r.kind == rundir.VALUE and r.rank == 0]
+            values = [
+                record
+                for record in item_records(path)
+                if record.kind == rundir.VALUE and record.rank == 0 and not record.header.get("oom")
+            ]
             # The first value of a call is final.
             self._runs[run] = {record.index: record for record in reversed(values)}
         found = self._runs[run].get(index)
         if found is None:
-            raise UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
+            error = UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
+            error.run, error.index = run, index
+            raise error
         return found
 
 
@@ -51,7 +75,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         kind = pid[0]
         if kind == "check":
-            self._values.find(pid[1], pid[2])
+            self._values.ready(pid[1], pid[2])
             return None
         if kind == "job":
             return self._values.get(pid[1], pid[2])

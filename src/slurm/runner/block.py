@@ -248,8 +248,11 @@ class Block:
 FUNCTION_RECORD, CALLS_RECORD, DONE_RECORD = "function", "calls", "done"
 
 
-def serve(workers: int, retries: int, idle: float, ctx: JobContext) -> int:
-    """The function of a job that is a block of workers; returns how many calls it finished."""
+def serve(workers: int, retries: int, idle: float, token: str, ctx: JobContext) -> int:
+    """The function of a job that is a block of workers; returns how many calls it finished.
+
+    The token is another one each time: a workflow that begins anew must not take an old one.
+    """
     from slurm.runner.run import identity
 
     block = Block(os.environ["SLURM_SDK_RUN"], identity(), workers, retries)

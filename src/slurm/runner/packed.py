@@ -1,5 +1,6 @@
 """Runs one element of a packed map: hands ranges of its items to warm workers, records outcomes."""
 
+import json
 import os
 import select
 import signal
@@ -13,7 +14,7 @@ from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
 from slurm.runner.memory import OomCounter
-from slurm.runner.workers import MOST, Calls, Worker
+from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
 RETRIES = 2
@@ -21,6 +22,8 @@ RETRIES = 2
 STILLBORN = 3
 #: A range should take so many seconds: long enough to cost nothing, short enough to be shared.
 RANGE_S = 0.05
+#: A range that takes so many seconds holds an item that is slow: it ends with that item.
+SLOW_S = 0.2
 #: What was written reaches the disk so many seconds later at most.
 SYNC_S = 0.2
 #: Whether all workers live is looked at so often.
@@ -79,7 +82,9 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
-    return Calls(run, who, function, common, header.get("context"))
+    with open(os.path.join(run, rundir.METADATA)) as f:
+        retry = json.load(f).get("item_retry")
+    return Calls(run, who, function, common, header.get("context"), retry)
 
 
 class Queue:
@@ -188,15 +193,15 @@ class Pack:
     def _ended(self, worker: Worker) -> None:
         assert worker.range is not None
         first, stop = worker.range
-        taken = worker.board.take()
+        done, taken, at = worker.board.done, worker.board.take(worker.taken), first + worker.taken
         elapsed = max(time.monotonic() - worker.since, 1e-6)
-        worker.rate = min(taken[0] / elapsed, 16 * max(worker.rate, 1 / RANGE_S))
+        worker.rate = min(done / elapsed, 16 * max(worker.rate, 1 / RANGE_S))
         worker.range = None
         self._stillborn = 0
-        self.queue.give_back(first + taken[0], stop)
+        self.queue.give_back(first + done, stop)
         # The worker goes on while its outcomes are written.
         self._hand_out()
-        self._write(first, *taken)
+        self._write(at, *taken)
 
     # ---- death ----------------------------------------------------------------------------------
 
@@ -204,12 +209,12 @@ class Pack:
         """Keep what the worker finished; only the item it was at is in doubt."""
         assert worker.range is not None
         first, stop = worker.range
-        taken, begun = worker.board.take(), worker.board.begun
+        done, begun = worker.board.done, worker.board.begun
         self._workers.remove(worker)
         worker.close()
-        self._write(first, *taken)
-        at = first + taken[0]
-        if begun > taken[0]:
+        self._write(first + worker.taken, *worker.board.take(worker.taken))
+        at = first + done
+        if begun > done:
             self._stillborn = 0
             self.queue.give_back(at + 1, stop)
             self._doubt(at, status)
@@ -274,9 +279,23 @@ class Pack:
             for worker in [worker for worker in self._workers if worker.range is not None]:
                 if worker.gone() and not select.select([worker.answers], [], [], 0)[0]:
                     self._died(worker, worker.status)
+        for worker in self._workers:
+            if worker.range is not None and now - worker.since >= SLOW_S:
+                self._relieve(worker, now)
         if now - self._beaten >= INTERVAL:
             self._beaten = now
             self._beat.beat()
+
+    def _relieve(self, worker: Worker, now: float) -> None:
+        """Nothing waits behind an item that takes long: neither outcomes nor other items."""
+        rest = worker.shorten(now)
+        if rest is not None:
+            self.queue.give_back(*rest)
+        if now - worker.asked >= SETTLED and worker.board.done > worker.taken:
+            assert worker.range is not None
+            taken = worker.board.take(worker.taken)
+            self._write(worker.range[0] + worker.taken, *taken)
+            worker.taken += taken[0]
 
     def sync(self) -> None:
         """Bring what was written to the disk."""

@@ -317,6 +317,19 @@ class Pilot:
         if step.element is not None:
             self._note_whole(step, state)
         self._note("end", step, state=state, code=code, reason=reason)
+        if step.process is None:
+            self._report(step, code)
+
+    def _report(self, step: Step, code: int) -> None:
+        """Write the exit event of a step whose script never ran: its client looks for one."""
+        run = str(step.order["run"])
+        who = rundir.Identity(f"{self._job}.{step.number}", step.element or 0, 0, 0)
+        fields = {"run": run, "phase": "start", "code": code, "signal": 0, "elapsed": 0}
+        line = rundir.format_event("exit", who, **dict(fields, time=int(time.time())))
+        rundir.append_event(os.path.join(self._base, run), line)
+        day = time.strftime("%Y%m%d")
+        path = os.path.join(self._base, rundir.BASE_EVENTS, f"{rundir.host_token()}-{day}")
+        rundir.append(path, line.encode() + b"\n", sync=False)
 
     def _note_whole(self, step: Step, state: str) -> None:
         """An order for a map is over when all elements are, and has succeeded when all have."""
@@ -354,7 +367,10 @@ def descendants(pid: int) -> List[int]:
     return found
 
 
-def serve(idle: float, ctx: JobContext) -> Dict[str, int]:
-    """The function of a job that is nothing but an allocation."""
+def serve(idle: float, token: str, ctx: JobContext) -> Dict[str, int]:
+    """The function of a job that is nothing but an allocation.
+
+    The token is another one each time: a workflow that begins anew must not take an old one.
+    """
     run, base = os.environ["SLURM_SDK_RUN"], os.environ["SLURM_SDK_BASE"]
     return Pilot(run, base, os.environ["SLURM_JOB_ID"], ctx).serve(idle)

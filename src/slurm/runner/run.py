@@ -24,6 +24,10 @@ class Refused(Exception):
         self.hint = hint
 
 
+class Postponed(BaseException):
+    """What this call needs still runs; the call was submitted anew behind that."""
+
+
 def main(argv: List[str]) -> int:
     """Run the call of this process; the exit code is the outcome's."""
     if len(argv) not in (2, 5):
@@ -42,8 +46,12 @@ def main(argv: List[str]) -> int:
     note(run, rundir.format_event("start", who, pid=os.getpid(), time=int(time.time())))
     ranks.announce(os.environ)
     oom = OomCounter()
-    with Beat(run):
-        kind, header, payload, code = outcome(run, who)
+    try:
+        with Beat(run):
+            kind, header, payload, code = outcome(run, who)
+    except Postponed:
+        say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
+        return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
     return record(run, who, kind, header, payload, code)
@@ -81,6 +89,8 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
     try:
         function, args, kwargs = load(run, who)
         value = settle(function(*args, **kwargs))
+    except Postponed:
+        raise
     except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
         return trouble(error)
     return kept(value)
@@ -139,6 +149,8 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         args, kwargs = load_arguments(blob, run, base)
         kwargs = dict(load_common(run, base), **kwargs)
     except UpstreamResult as error:
+        if error.run and _goes_behind(run, who, error.run, error.index, error.returned):
+            return load(run, who)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
     args = list(args)
@@ -159,6 +171,33 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
 
         function = orchestrate(function, run, who.index)
     return function, args, kwargs
+
+
+def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:
+    """Go behind an upstream that is being retried; True: its value has appeared meanwhile."""
+    import json
+
+    if returned:
+        from slurm.runner.workflow import go_behind
+
+        waits = go_behind(run, who.index, who.rank, returned)
+        if waits:
+            raise Postponed
+        return waits is None
+    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
+    try:
+        with open(os.path.join(base, upstream, rundir.METADATA)) as f:
+            returns = json.load(f).get("returns")
+    except (OSError, ValueError):
+        return False
+    if not returns:
+        return False
+    from slurm.runner.retry import postpone
+
+    waits = postpone(run, who.index, who.rank, upstream, index)
+    if waits:
+        raise Postponed
+    return waits is None
 
 
 def make_context(header: Dict[str, Any]) -> Any:
@@ -215,6 +254,7 @@ def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
     say(text)
     header = {
         "type": _name(type(error)),
+        "types": [_name(cls) for cls in type(error).__mro__[:-1]],
         "message": _text(error, 2000),
         "traceback": text[-64_000:],
         "exception": isinstance(error, Exception),

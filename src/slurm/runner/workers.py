@@ -12,17 +12,19 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches, signals
-from slurm.runner.run import kept, settle, trouble
+from slurm.runner.run import kept, say, settle, trouble
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
 MOST, LONGEST = 16384, 0.1
 _DATA = 768 << 10
+#: After so many seconds two processes surely see what the other wrote to shared memory.
+SETTLED = 0.05
 #: A value that is larger is written by the worker itself, as a record of its own.
 LARGE = 256 << 10
 
 _COUNTERS = 64
 _ORDER = struct.Struct("=QQ")
-_BEGUN, _DONE, _FAILED = 0, 1, 2
+_BEGUN, _DONE, _LIMIT = 0, 1, 2
 
 
 class Board:
@@ -38,9 +40,10 @@ class Board:
         self.words = view[_COUNTERS : _COUNTERS + 4 * MOST].cast("I")
         self.data = view[_COUNTERS + 4 * MOST :]
 
-    def clear(self) -> None:
-        """Begin a new range."""
-        self.counters[_BEGUN] = self.counters[_DONE] = self.counters[_FAILED] = 0
+    def clear(self, limit: int) -> None:
+        """Begin a new range of so many items."""
+        self.counters[_BEGUN] = self.counters[_DONE] = 0
+        self.counters[_LIMIT] = limit
 
     @property
     def begun(self) -> int:
@@ -52,12 +55,23 @@ class Board:
         """How many of them have an outcome here."""
         return int(self.counters[_DONE])
 
-    def take(self) -> Tuple[int, int, bytes]:
-        """The outcomes so far: how many, how many of them failed, and the payload of a batch."""
-        count, words = self.done, self.words[: self.done]
-        used = sum(word & batches.LENGTH for word in words)
+    @property
+    def limit(self) -> int:
+        """How many items of the range may be begun; the parent lowers it to take the rest back."""
+        return int(self.counters[_LIMIT])
+
+    @limit.setter
+    def limit(self, value: int) -> None:
+        self.counters[_LIMIT] = value
+
+    def take(self, start: int) -> Tuple[int, int, bytes]:
+        """The outcomes from `start` on: how many, how many failed, and the payload of a batch."""
+        done = self.done
+        before = sum(word & batches.LENGTH for word in self.words[:start])
+        words = self.words[start:done]
+        used = before + sum(word & batches.LENGTH for word in words)
         failed = sum(1 for word in words if word & batches.TROUBLE)
-        return count, failed, batches.encode_batch(words, bytes(self.data[:used]))
+        return done - start, failed, batches.encode_batch(words, bytes(self.data[before:used]))
 
 
 class Stop:
@@ -84,11 +98,13 @@ class Calls:
         function: Callable[..., Any],
         common: Dict[str, Any],
         inject: Any,
+        retry: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.run = run
         self.who = who
         self.function = function
         self.common = common
+        self.retry = retry
         self.stop = Stop()
         self._inject = inject
         self._arguments = rundir.ArgumentFile(run)
@@ -134,6 +150,8 @@ class Worker:
     def __init__(self, calls: Calls, others: List["Worker"]) -> None:
         self.board = Board()
         self.range: Optional[Tuple[int, int]] = None
+        self.taken = 0  # how many outcomes of the range are written
+        self.asked = 0.0  # since when the range is to end with the item under way
         self.status: Optional[int] = None
         self.since = 0.0
         self.rate = 0.0
@@ -148,6 +166,8 @@ class Worker:
                 for other in [self, *others]:
                     other.close()
                 _serve(calls, self.board, orders, answers)
+            except BaseException as error:  # noqa: BLE001 - the process ends here, but not silently
+                say(f"slurm-sdk: a worker cannot go on: {type(error).__name__}: {error}\n")
             finally:
                 os._exit(70)
         os.close(orders)
@@ -160,11 +180,30 @@ class Worker:
 
     def order(self, first: int, stop: int) -> None:
         """Give the worker a range; it answers with one byte when it has ended."""
-        self.board.clear()
+        self.board.clear(stop - first)
         self.range = (first, stop)
+        self.taken, self.asked = 0, 0.0
         self.since = time.monotonic()
         with contextlib.suppress(BrokenPipeError):  # it is dead, which is noticed elsewhere
             os.write(self._orders, _ORDER.pack(first, stop))
+
+    def shorten(self, now: float) -> Optional[Tuple[int, int]]:
+        """Take back what a worker that is slow has not begun; None: nothing, or not yet.
+
+        The limit is lowered first and looked at again later: by then the worker has either seen it
+        or shown that it had begun one more item.
+        """
+        assert self.range is not None
+        first, stop = self.range
+        if not self.asked:
+            self.board.limit = self.board.begun
+            self.asked = now
+        elif now - self.asked >= SETTLED:
+            cut = first + max(self.board.begun, self.board.limit)
+            if cut < stop:
+                self.range = (first, cut)
+                return cut, stop
+        return None
 
     def gone(self) -> bool:
         """Whether the process has ended; its wait status is kept."""
@@ -212,6 +251,9 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
     until, at = clock() + LONGEST, 0
     for number, index in enumerate(range(first, stop)):
         counters[_BEGUN] = number + 1
+        if number >= counters[_LIMIT]:
+            counters[_BEGUN] = number
+            return
         kind = batches.VALUE
         try:
             args, kwargs = arguments(index)
@@ -219,12 +261,12 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             if hasattr(value, "__await__"):
                 value = settle(value)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
-            kind, blob = _failed(trouble(error))
+            kind, blob = _encoded(_tried_again(calls, index, trouble(error)))
         else:
             try:
                 blob = value_dumps(value, protocol=5)
             except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle may do it
-                kind, blob = _kept(value)
+                kind, blob = _encoded(kept(value))
         if len(blob) > LARGE:
             _write_alone(calls, index, blob)
             kind, blob = batches.ELSEWHERE, b""
@@ -236,14 +278,32 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             return
 
 
-def _failed(outcome: Tuple[str, Dict[str, Any], bytes, int]) -> Tuple[int, bytes]:
+_Outcome = Tuple[str, Dict[str, Any], bytes, int]
+
+
+def _tried_again(calls: Calls, index: int, outcome: _Outcome) -> _Outcome:
+    """The outcome of an item that raised, after the retries that its task allows."""
+    rules = calls.retry or {"times": 0}
+    for number in range(rules["times"]):
+        worth_it = set(outcome[1].get("types") or ()) & set(rules["on"])
+        if outcome[0] != rundir.ERROR or not worth_it or calls.stop.signal is not None:
+            break
+        time.sleep(rules["backoff"] * 2**number)
+        try:
+            args, kwargs = calls.arguments(index)
+            value = settle(calls.function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+            outcome = trouble(error)
+        else:
+            return kept(value)
+    return outcome
+
+
+def _encoded(outcome: _Outcome) -> Tuple[int, bytes]:
     kind, header, payload, _ = outcome
+    if kind == rundir.VALUE:
+        return batches.VALUE, payload
     return batches.TROUBLE, batches.encode_trouble(kind, header, payload, LARGE)
-
-
-def _kept(value: Any) -> Tuple[int, bytes]:
-    outcome = kept(value)
-    return (batches.VALUE, outcome[2]) if outcome[0] == rundir.VALUE else _failed(outcome)
 
 
 def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
@@ -253,8 +313,7 @@ def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
         who = calls.who._replace(index=index)
         rundir.append_record(calls.run, who, rundir.VALUE, {"python": python}, blob)
     except OSError as error:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            sys.stderr.write(f"slurm-sdk: the result could not be written: {error}\n")
+        say(f"slurm-sdk: the result could not be written: {error}\n")
         os._exit(rundir.EXIT_NOT_WRITTEN)
 
 

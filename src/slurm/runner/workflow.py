@@ -1,9 +1,15 @@
 """Runs a workflow inside its job: its cluster is open, what it submits is noted in its journal."""
 
+import json
 import os
-from typing import Any, Dict, Tuple
+import signal
+import sys
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
+from slurm.runner.advance import scheduler
 
 
 class _Value:
@@ -28,7 +34,9 @@ def orchestrate(function: Any, run: str, index: int) -> Any:
         _forget_seed()
         with Cluster() as cluster:
             name = os.path.relpath(run, cluster.base)
-            set_current(Journal(cluster.base, name, index))
+            journal = Journal(cluster.base, name, index)
+            set_current(journal)
+            _go_on_after_the_limit(journal)
             try:
                 value = function(*args, **kwargs)
                 if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
@@ -49,6 +57,43 @@ def context() -> Any:
     return WorkflowContext.from_environment()
 
 
+def _go_on_after_the_limit(journal: Any) -> None:
+    """Put a workflow that waits for children back into the queue when its time limit is near.
+
+    Its next attempt goes on where this one was. One that waits for nothing has only itself to
+    blame, and ends at its limit as any other job.
+    """
+    number = getattr(signal, "SIG" + os.environ.get("SLURM_SDK_WARNING", "USR2"), signal.SIGUSR2)
+    before = signal.getsignal(number)
+
+    def requeue() -> None:
+        try:
+            scheduler().requeue([job])  # type: ignore[attr-defined]
+        except Exception as error:  # noqa: BLE001 - the limit itself comes next, and says what is
+            sys.stderr.write(f"slurm-sdk: the workflow could not be requeued: {error}\n")
+
+    def warned(signum: int, frame: Any) -> None:
+        if callable(before):
+            before(signum, frame)
+        if journal.waits():
+            sys.stderr.write("slurm-sdk: the time limit is near; the workflow goes on later\n")
+            threading.Thread(target=requeue, daemon=True).start()
+
+    env = os.environ
+    array = env.get("SLURM_ARRAY_JOB_ID")
+    job = f"{array}_{env['SLURM_ARRAY_TASK_ID']}" if array else env.get("SLURM_JOB_ID", "")
+    if job and _may_requeue(os.path.join(journal.base, journal.run)):
+        signal.signal(number, warned)
+
+
+def _may_requeue(run: str) -> bool:
+    try:
+        with open(os.path.join(run, rundir.METADATA)) as f:
+            return bool(json.load(f)["options"].get("requeue"))
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def _forget_seed() -> None:
     """Sets of text are pickled in the order of their hashes. The script fixes the seed, so that
     the next attempt knows the same arguments again; children are to choose their own."""
@@ -56,27 +101,32 @@ def _forget_seed() -> None:
         os.environ.pop("PYTHONHASHSEED", None)
 
 
-def wait_for(waits: Dict[str, str], error: Any) -> None:
-    """Wait until the jobs that a workflow returned are over; raises `error` if one has no value.
+def go_behind(
+    run: str, index: int, rank: int, missing: Sequence[Tuple[str, int]]
+) -> Optional[bool]:
+    """Whether a call has to wait for jobs that a workflow returned, and was submitted behind them.
 
-    A job that takes a workflow's value begins when the workflow has ended, and what the workflow
-    returned may still run then.
+    A job that takes a workflow's value begins when the workflow has ended; what it returned may
+    still run then. None: a value has appeared meanwhile. False: one of them failed for good.
     """
-    from slurm.cluster import Cluster
-    from slurm.model.ids import expand_array_spec
-    from slurm.returned import jobs_of_run
+    from slurm.api import retries
+    from slurm.api.agent import Agent
 
-    cluster = Cluster()
-    for run, spec in waits.items():
-        wanted = set(expand_array_spec(spec))
-        jobs = [job for job in jobs_of_run(cluster, run) if job.index in wanted]
-        for job in jobs:
-            if not job.wait():
-                raise error(f"{run} has no value for call {job.index}: it did not succeed")
-
-
-def parent_run() -> str:
-    """The run of the workflow around this job, relative to the base; "" where there is none."""
-    name = os.environ.get("SLURM_SDK_NAME", "")
-    above, mark, _ = name.rpartition(f"/{rundir.TASKS}/")
-    return above if mark else ""
+    agent = Agent(scheduler(), os.environ["SLURM_SDK_BASE"])
+    # One call of each part stands for all: the others are looked at when the part is over.
+    parts: Dict[Tuple[str, str], int] = {}
+    for below, number in missing:
+        parts.setdefault((below, retries.first_token(agent._path(below), number)), number)
+    jobs: List[str] = []
+    for (below, _), number in parts.items():
+        became, ids = retries.what_became_of(agent, below, number)
+        if became == "failed":
+            return False
+        jobs += ids if became == "wait" else []
+    if not jobs:
+        time.sleep(1)  # a value has appeared, or a part of a long map waits to be submitted
+        return None
+    if rank == 0:
+        token = os.environ["SLURM_SDK_PART"]
+        retries.move(agent, os.path.relpath(run, agent.base), token, index, sorted(set(jobs)))
+    return True

@@ -16,6 +16,8 @@ export SLURM_SDK_PART=0
 export SLURM_SDK_OFFSET=0
 export SLURM_SDK_ROOT=/home/ada/slurm_jobs/.sdk/0123456789
 export SLURM_SDK_WARNING=USR2
+export SLURM_SDK_TWICE=no
+export SLURM_SDK_AGAIN=''
 
 # ---- prelude.sh stands here ----
 

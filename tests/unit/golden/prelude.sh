@@ -60,6 +60,18 @@ if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null;
     echo "slurm-sdk: this run belongs to job $sdk_owner; job $sdk_job ends without running" >&2
     exit 0
   fi
+  # The same job at the same attempt: a controller that was killed had not saved that it ran.
+  if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ]; then
+    export SLURM_SDK_AGAIN=1
+  fi
+fi
+if [ -n "$SLURM_SDK_AGAIN" ] && [ "$SLURM_SDK_TWICE" = no ]; then
+  trap - EXIT
+  echo "slurm-sdk: job $sdk_job has begun before, and Slurm forgot it; it is not run again" >&2
+  sdk_line=$(grep -hs "^exit $sdk_who " "$SLURM_SDK_RUN"/events/*.txt | tail -n 1)
+  sdk_code=${sdk_line#*code=}
+  sdk_code=${sdk_code%% *}
+  exit "${sdk_code:-75}"
 fi
 sdk_now
 printf 'begin %s host=%s node=%s time=%s\n' "$sdk_who" "$sdk_host" \

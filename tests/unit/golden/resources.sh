@@ -29,6 +29,8 @@ export SLURM_SDK_PART=0
 export SLURM_SDK_OFFSET=0
 export SLURM_SDK_ROOT=/home/ada/slurm_jobs/.sdk/0123456789
 export SLURM_SDK_WARNING=USR1
+export SLURM_SDK_TWICE=yes
+export SLURM_SDK_AGAIN=''
 
 # ---- prelude.sh stands here ----
 

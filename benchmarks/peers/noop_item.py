@@ -1,0 +1,15 @@
+"""Tasks in a module of their own, so that they travel by reference."""
+
+from slurm import task
+
+
+@task
+def noop(item: int) -> int:
+    """Give the item back."""
+    return item
+
+
+@task
+def join(left: int, right: int) -> int:
+    """One node of a graph."""
+    return left + right

@@ -1,0 +1,349 @@
+"""Retries on the cluster: judges a part of a run that is over and submits what is due again.
+
+The guard of a part (a small job that begins when the part has failed), a client and a job that
+waits for the part may all do this, at the same time: each step is made by whoever is first. The
+agent calls it, so it keeps to Python 3.6.
+
+A retry is a new part of the same run. Its name is that of the part before it and a letter: `r` with
+the same resources, `o` with more memory, `t` with more time. A job that has to wait for the retry
+of another one goes behind it as a part with `m` and its index.
+"""
+
+import contextlib
+import json
+import os
+import re
+import threading
+import time
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+from slurm import rundir
+from slurm.api.retry_rules import (
+    Part,
+    clock,
+    failure_of,
+    grown,
+    letter_for,
+    letter_in,
+    retries_of,
+    script_of,
+)
+from slurm.model.states import JobState, parse_state
+
+#: How long one waits for another that submits the same part.
+PATIENCE = 20.0
+# ---- the files ----------------------------------------------------------------------------------
+
+
+def read_policy(path: str) -> Optional[Dict[str, Any]]:
+    """The rules of a run and the resources it began with; None where nothing is retried."""
+    return _json(os.path.join(path, rundir.RETRY))
+
+
+def progress(path: str) -> Dict[str, Any]:
+    """What was judged and submitted again in a run, for the client."""
+    found = {"judged": {}, "ids": {}, "refused": {}}  # type: Dict[str, Dict[str, Any]]
+    for name in os.listdir(os.path.join(path, rundir.SUBMIT)):
+        token, _, kind = name.partition(".")
+        full = os.path.join(path, rundir.SUBMIT, name)
+        if kind == "judged":
+            found["judged"][token] = _json(full) or {}
+        elif kind == "refused":
+            found["refused"][token] = _text(full)
+        elif kind == "id" and not token.isdigit():
+            found["ids"][token] = _text(full)
+    return found
+
+
+def _json(path: str) -> Optional[Dict[str, Any]]:
+    try:
+        with open(path) as f:
+            return json.load(f)  # type: ignore[no-any-return]
+    except (OSError, ValueError):
+        return None
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path) as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def _file(path: str, token: str, kind: str) -> str:
+    return os.path.join(path, rundir.SUBMIT, f"{token}.{kind}")
+
+
+def _write_first(path: str, data: bytes) -> bool:
+    """Write a file unless it is there; it is whole as soon as it can be seen."""
+    # Unique among hosts, processes and threads: all of them may be at it.
+    temporary = f"{path}.{rundir.host_token()}.{os.getpid()}.{threading.get_ident()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+        os.link(temporary, path)
+        return True
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(temporary)
+
+
+# ---- what a part is -----------------------------------------------------------------------------
+
+
+def part_of(path: str, token: str) -> Part:
+    """A part by its name."""
+    base = re.match("[0-9]+", token).group()  # type: ignore[union-attr]
+    parts = (_json(os.path.join(path, rundir.METADATA)) or {}).get("parts") or []
+    array = bool(parts)
+    offset, size = (parts[int(base)][1], parts[int(base)][2]) if array else (0, 1)
+    indexes = list(range(offset, offset + size))
+    moved = re.search("m([0-9]+)[rot]*$", token)
+    if moved:
+        indexes = [int(moved.group(1))]
+    elif token != base:
+        judged = _json(_file(path, token[:-1], "judged")) or {}
+        indexes = judged.get("groups", {}).get(token[-1], [])
+    return Part(token, _text(_file(path, token, "id")), base, offset, array, indexes)
+
+
+def first_token(path: str, index: int) -> str:
+    """The name of the first part that a call was in."""
+    parts = (_json(os.path.join(path, rundir.METADATA)) or {}).get("parts") or []
+    for number, offset, size in parts:
+        if offset <= index < offset + size:
+            return str(number)
+    return "0"
+
+
+# ---- judging ------------------------------------------------------------------------------------
+
+
+def judge(agent: Any, run: str, token: str, calm: float = 0.0) -> Optional[Dict[str, Any]]:
+    """Judge a part that is over and submit what is due; None while it is not over.
+
+    The judgement says for each letter which calls go into a new part, and why each call failed.
+    Where the scheduler may yet put a job back into the queue, it is asked again after `calm`.
+    """
+    path = agent._path(run)
+    policy = read_policy(path)
+    if policy is None:
+        return {"groups": {}, "why": {}}
+    judged = _json(_file(path, token, "judged"))
+    if judged is None:
+        judged = _judgement(agent, path, part_of(path, token), policy, calm)
+        if judged is None:
+            return None
+        if not _write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
+            judged = _json(_file(path, token, "judged")) or judged
+    if any(name not in os.environ for name in policy.get("secrets", ())):
+        return judged  # the guard has them: their values travel from environment to environment
+    for letter in sorted(judged["groups"]):
+        _submit_again(agent, path, token + letter, judged["groups"][letter], policy)
+    return judged
+
+
+def _judgement(
+    agent: Any, path: str, part: Part, policy: Dict[str, Any], calm: float
+) -> Optional[Dict[str, Any]]:
+    values, troubles, exits = _outcomes(path, part)
+    failed = [i for i in part.indexes if i not in values]
+    asked = [i for i in failed if not (i in troubles and i in exits)]
+    states = _states(agent, path, part, asked)
+    if states and calm and any(parse_state(state).may_requeue for state, _ in states.values()):
+        time.sleep(calm)
+        states = _states(agent, path, part, asked)
+    if states is None:
+        return None
+    groups, why = {}, {}  # type: Dict[str, List[int]], Dict[str, Dict[str, str]]
+    for index in failed:
+        state, code = states.get(index, ("", None))
+        if index in exits:
+            code = exits[index].number("code")
+        failure = failure_of(troubles.get(index), state, code, index in exits)
+        letter = letter_for(policy["rules"], failure, retries_of(part.token))
+        if os.path.exists(os.path.join(path, rundir.no_retry_name(index))):
+            letter = None
+        if letter is not None:
+            groups.setdefault(letter, []).append(index)
+        note = {"kind": failure.kind, "text": failure.text[:500], "job": part.element(index)}
+        why[str(index)] = note
+    return {"groups": groups, "why": why}
+
+
+def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
+    """Which calls of a part have a value, and the troubles and last exit events of the others."""
+    bare = part.job.partition(";")[0]
+    values, troubles, exits = set(), {}, {}  # type: Any, Any, Any
+    latest = []  # type: List[Tuple[int, str, rundir.Event]]
+    for record in rundir.all_records(path):
+        good = record.kind == rundir.VALUE and not record.header.get("oom")
+        if good and record.rank == 0:
+            values.add(record.index)
+        elif record.job == bare and not good:
+            before = troubles.get(record.index)
+            newer = before is None or record.attempt > before.attempt
+            if newer or (before.header.get("stopped") and not record.header.get("stopped")):
+                troubles[record.index] = record
+    for _, data in rundir.grown(os.path.join(path, rundir.EVENTS), {}, ".txt"):
+        for event in rundir.decode_events(data)[0]:
+            if event.job == bare and event.kind in ("begin", "exit"):
+                latest.append((event.number("attempt"), event.kind, event))
+    # An attempt that has begun after the last exit is not over.
+    for _, kind, event in sorted(latest, key=lambda found: found[:2]):
+        exits.pop(event.number("index"), None)
+        if kind == "exit":
+            exits[event.number("index")] = event
+    # With several ranks one may have a value while another failed.
+    return {i for i in values if i not in troubles}, troubles, exits
+
+
+def _states(
+    agent: Any, path: str, part: Part, indexes: Sequence[int]
+) -> Optional[Dict[int, Tuple[str, Optional[int]]]]:
+    """The last states of calls, by index; None while one of them is not over."""
+    if not indexes:
+        return {}
+    run = os.path.relpath(path, agent.base)
+    since = float((_json(os.path.join(path, rundir.METADATA)) or {}).get("submitted", 0.0))
+    names = {part.element(index): index for index in indexes}
+    found = {}  # type: Dict[int, Tuple[str, Optional[int]]]
+    for row in agent.status([(name, run, since) for name in names]):
+        job, text, code = row[0], row[1], row[4]
+        state = parse_state(text)
+        if job not in names or state is JobState.UNKNOWN:
+            continue
+        if state.phase != "finished":
+            return None
+        found[names[job]] = (state.value, code)
+    return found
+
+
+# ---- submitting ---------------------------------------------------------------------------------
+
+
+def guard(agent: Any, path: str, token: str, job: str, plan: Dict[str, Any], env: Any) -> None:
+    """Submit the small job that judges a part when it has failed; nothing where nothing retries."""
+    template = os.path.join(path, rundir.GUARD)
+    if not os.path.exists(template):
+        return
+    with open(template) as f:
+        text = f.read()
+    text = text.replace(rundir.PREVIOUS, job.partition(";")[0]).replace(rundir.TOKEN, token)
+    name = f"{rundir.SUBMIT}/{token}.guard.sh"
+    rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
+    try:
+        agent._sbatch(path, name, plan, env)
+    except Exception as error:  # noqa: BLE001 - the job is submitted; an open client retries then
+        note = os.path.join(path, name + ".error")
+        rundir.write_atomically(note, str(error).encode(), sync=False)
+
+
+def _submit_again(
+    agent: Any, path: str, token: str, indexes: Sequence[int], policy: Dict[str, Any]
+) -> None:
+    part = part_of(path, token)
+    wait = policy["rules"]["backoff"] * 2 ** (retries_of(token) - 1)
+    flags = {"begin": f"now+{int(wait)}" if wait else None, "dependency": None}  # type: Any
+    flags["kill-on-invalid-dep"] = None
+    more = grown(policy["rules"], token, policy["first"])
+    if "mem" in more:
+        flags[policy["first"]["mem_flag"]] = f"{more['mem']}M"
+    if "time" in more:
+        flags["time"] = clock(more["time"])
+    _submit_part(agent, path, part._replace(indexes=list(indexes)), flags)
+
+
+def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) -> None:
+    """Submit a call anew, as a part behind other jobs: what it waits for is being retried."""
+    path = agent._path(run)
+    flags = {"dependency": "afterany:" + ":".join(behind), "begin": None}  # type: Any
+    _submit_part(agent, path, part_of(path, f"{token}m{index}"), flags)
+
+
+def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
+    """Submit a part exactly once, whoever else tries."""
+    token = part.token
+    if not _is_ours_to_submit(agent, path, token):
+        return
+    with open(os.path.join(path, rundir.script_name(int(part.first)))) as f:
+        text = script_of(f.read(), part, flags)
+    name = f"{rundir.SUBMIT}/{token}.sh"
+    rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
+    plan = _json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
+    try:
+        job = agent._sbatch(path, name, plan, {})
+    except Exception as error:
+        if getattr(error, "kind", "") == "refused":
+            words = "; ".join([str(error), *getattr(error, "evidence", ())])
+            rundir.write_atomically(_file(path, token, "refused"), words.encode(), sync=False)
+            return
+        os.unlink(_file(path, token, "intent"))
+        raise
+    agent._remember(path, token, job)
+    guard(agent, path, token, job, plan, {})
+
+
+def _is_ours_to_submit(agent: Any, path: str, token: str) -> bool:
+    """Claim the submission of a part; False: it was made, perhaps by one who died after it."""
+    intent = _file(path, token, "intent")
+    seen, since = "", time.time()
+    while True:
+        if any(os.path.exists(_file(path, token, kind)) for kind in ("id", "refused")):
+            return False
+        if _write_first(intent, f"{rundir.host_token()} {os.getpid()} {time.time()}".encode()):
+            return True
+        if _text(intent) != seen:
+            seen, since = _text(intent), time.time()
+        elif time.time() - since > PATIENCE:
+            lost = _find(agent, path, token)
+            if lost:
+                agent._remember(path, token, lost)
+                return False
+            with contextlib.suppress(OSError):  # another one who waits may be quicker
+                os.rename(intent, f"{intent}.given-up")
+        time.sleep(0.2)
+
+
+def _find(agent: Any, path: str, token: str) -> str:
+    """The job of a part whose submitter died before it could write down the id."""
+    try:
+        return os.readlink(_file(path, token, "claim"))
+    except OSError:
+        pass
+    folder = os.path.join(path, rundir.SUBMIT)
+    names = [n for n in os.listdir(folder) if n.endswith(".id")]
+    known = {_text(os.path.join(folder, n)).partition(";")[0] for n in names}
+    rows = [row for row in agent.scheduler.status([]) if row.work_dir == path]
+    ids = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith((":next", ":retry"))]
+    return next((found for found in ids if found not in known), "")
+
+
+# ---- for jobs that wait -------------------------------------------------------------------------
+
+
+def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
+    """Whether a call has a value ("ready"), failed ("failed"), or which jobs to wait for."""
+    path = agent._path(run)
+    token = first_token(path, index)
+    while True:
+        part = part_of(path, token)
+        if index in _outcomes(path, part)[0]:
+            return "ready", []
+        moved = f"{token}m{index}"
+        if os.path.exists(_file(path, moved, "id")):
+            token = moved
+            continue
+        judged = judge(agent, run, token) if part.job else None
+        letter = letter_in(judged, index)
+        if judged is None:
+            return "wait", [part.job.partition(";")[0]] if part.job else []
+        if letter is not None and os.path.exists(_file(path, token + letter, "id")):
+            token += letter
+            continue
+        if read_policy(path) is None and _states(agent, path, part, [index]) is None:
+            return "wait", [part.job.partition(";")[0]]
+        return "failed", []

@@ -1,0 +1,63 @@
+"""Retries in a job: the guard that judges a failed part, and a call that waits for a retry."""
+
+import os
+import sys
+import time
+from typing import Any, Optional
+
+#: How long a guard tries: the scheduler has to say of all jobs of its part that they are over.
+PATIENCE = 480.0
+#: A lost node's job may go back into the queue; so long it is given to do so.
+CALM = 3.0
+
+
+def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run this
+    """Judge the part that this job guards, and submit again what is due."""
+    from slurm.api import retries
+    from slurm.api.agent import AgentError
+
+    agent = _agent()
+    run = os.path.relpath(argv[1], agent.base)
+    deadline = time.time() + PATIENCE
+    while time.time() < deadline:
+        try:
+            if retries.judge(agent, run, argv[2], CALM) is not None:
+                return 0
+            why = "the part is not over"
+        except AgentError as error:
+            # A limit of jobs, or a controller that does not answer: it may go better soon.
+            why = "\n".join([str(error), *error.evidence])
+        time.sleep(2)
+    sys.stderr.write(f"slurm-sdk: {why}\n")
+    return 1
+
+
+def postpone(run: str, index: int, rank: int, upstream: str, number: int) -> Optional[bool]:
+    """Whether a call has to wait: its upstream is being retried, and it was submitted behind that.
+
+    None: the value has appeared meanwhile. False: the upstream failed for good.
+    """
+    from slurm.api import retries
+
+    agent = _agent()
+    became, jobs = retries.what_became_of(agent, upstream, number)
+    if became == "ready":
+        return None
+    if became == "failed" or not jobs:
+        return False
+    if rank == 0:
+        token = os.environ["SLURM_SDK_PART"]
+        retries.move(agent, os.path.relpath(run, agent.base), token, index, jobs)
+    return True
+
+
+def _agent() -> Any:
+    from slurm.api.agent import Agent
+    from slurm.runner.advance import scheduler
+
+    return Agent(scheduler(), os.environ["SLURM_SDK_BASE"])
+
+
+if __name__ == "__main__":
+    sys.path[0] = __file__.rsplit("/", 3)[0]
+    sys.exit(main(sys.argv))
