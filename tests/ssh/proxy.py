@@ -47,6 +47,12 @@ class Proxy:
         """Let it pass again."""
         self._flowing.set()
 
+    def abandon(self) -> None:
+        """Let nothing pass any more on what is open now, for ever; new connections work."""
+        self._flowing, old = threading.Event(), self._flowing
+        self._flowing.set()
+        old.clear()
+
     def cut(self, reset: bool = False) -> None:
         """End all open connections, politely or by a reset."""
         with self._lock:
@@ -85,7 +91,10 @@ class Proxy:
                 self._open += [client, there]
             for direction, a, b in ((UP, client, there), (DOWN, there, client)):
                 line: queue.SimpleQueue[tuple[float, bytes]] = queue.SimpleQueue()
-                for loop, args in ((self._take, (a, line)), (self._give, (direction, b, line))):
+                for loop, args in (
+                    (self._take, (a, line)),
+                    (self._give, (direction, b, line, self._flowing)),
+                ):
                     threading.Thread(target=loop, args=args, daemon=True).start()
 
     def _take(self, source: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]]) -> None:
@@ -98,12 +107,16 @@ class Proxy:
             line.put((time.monotonic() + self.delay, data))
 
     def _give(
-        self, direction: str, to: socket.socket, line: queue.SimpleQueue[tuple[float, bytes]]
+        self,
+        direction: str,
+        to: socket.socket,
+        line: queue.SimpleQueue[tuple[float, bytes]],
+        flowing: threading.Event,
     ) -> None:
         while True:
             at, data = line.get()
             time.sleep(max(0.0, at - time.monotonic()))
-            self._flowing.wait()
+            flowing.wait()
             whole, data = data, self._within(direction, data)
             try:
                 to.sendall(data)

@@ -129,6 +129,21 @@ def test_a_connection_that_stalls_is_given_up_and_made_anew(
     assert same(2).result(timeout=60) == 2
 
 
+def test_a_connection_that_died_without_a_word_is_made_anew_at_once(
+    far: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm.api import link
+
+    monkeypatch.setattr(link, "QUIET", 0.5)
+    monkeypatch.setattr(link, "SIGN_OF_LIFE", 1.0)
+    assert same(1).result(timeout=60) == 1
+    proxy.abandon()  # what a laptop finds after an hour of sleep
+    began = time.monotonic()
+    assert same(2).result(timeout=60) == 2
+    # ssh itself would have needed 45 s to notice.
+    assert time.monotonic() - began < 30
+
+
 def test_the_agent_is_killed_and_the_next_call_works(far: Cluster) -> None:
     job = slow(5)
     os.kill(agent_pid(far), signal.SIGKILL)

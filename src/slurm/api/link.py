@@ -47,7 +47,7 @@ class Link:
 
     def __init__(self, command: Sequence[str]) -> None:
         self.problem: Exception | None = None
-        self.began = False  # the agent has spoken
+        self.stalled = False  # it broke without a word: what carries it may not know yet
         self.bytes_in = self.bytes_out = 0
         self._lock = threading.Lock()
         self._waiters: dict[int, _Waiter] = {}
@@ -129,6 +129,7 @@ class Link:
         asked = self._asked
         if asked is not None and not asked[1].done.is_set():
             if now - asked[0] > SIGN_OF_LIFE:
+                self.stalled = True
                 self.close(f"no sign of life for {now - self._heard_at:.0f} s")
             return
         if now - self._heard_at >= QUIET:
@@ -184,7 +185,6 @@ class Link:
         try:
             stream = _Counted(self, self._process.stdout)
             stream.skip_to(f"\n{marker}\n".encode())
-            self.began = True
             while True:
                 message = frames.read(stream)
                 self._deliver(message)

@@ -119,6 +119,9 @@ class SshBackend(Backend):
 
     def _connect(self) -> Link:
         control = self._control()
+        if control is not None and self._link is not None and self._link.stalled:
+            # The control process may believe in a connection that is gone: a new one is made.
+            _run(openssh.control_words(self.how, control, "exit"))
         try:
             return self._open(control)
         except errors.ConnectionLost:
