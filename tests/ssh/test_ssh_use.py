@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shlex
 import subprocess
@@ -241,3 +242,29 @@ def third_time(folder: str) -> int:
 def test_a_call_is_retried_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
     (tmp_path / "attempts").mkdir()
     assert third_time(str(tmp_path / "attempts")).result(timeout=120) == 2
+
+
+def test_slurm_logs_follows_a_job_behind_ssh(
+    cluster: Cluster, slurm_sshd: Sshd, tmp_path: Path
+) -> None:
+    job = talk(3)
+    reach = slurm_sshd.arguments()
+    options = reach.pop("ssh_options")
+    lines = ["[hpc]", f'job_base_dir = "{cluster.directory}"']
+    lines += [f"{key} = {json.dumps(value)}" for key, value in reach.items()]
+    lines += ["[hpc.ssh_options]", *(f"{k} = {json.dumps(v)}" for k, v in options.items())]
+    (tmp_path / "Slurmfile.toml").write_text("\n".join(lines) + "\n")
+    start = "import sys; from slurm.cli import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", start, "logs", job.id, "--follow", "--cluster", "hpc"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if line.startswith("line")] == [
+        "line 0",
+        "line 1",
+        "line 2",
+    ]

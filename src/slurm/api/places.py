@@ -4,16 +4,16 @@ Runs on the login node, on Python 3.6.
 """
 
 import contextlib
-import hashlib
 import json
 import os
-import shutil
 import subprocess
 import time
+import zlib
 from typing import Any, Callable, Iterator
 
 from slurm import rundir
 from slurm.api.agent import AgentError
+from slurm.api.pythons import which
 
 LOCKS = ".locks"
 ONCE = ".once"
@@ -32,7 +32,7 @@ _KEPT = 86400.0
 
 def find_slurm() -> None:
     """Put Slurm's commands on this process's PATH, where only a login shell would have them."""
-    if shutil.which("sbatch"):
+    if which("sbatch"):
         return
     for folder in _SLURM_FOLDERS:
         if os.access(os.path.join(folder, "sbatch"), os.X_OK):
@@ -74,7 +74,7 @@ def _lock(base: str, name: str) -> Iterator[None]:
     try:
         rundir.make_private_folder(folder)
         # A fixed number of files, however many runs there are.
-        path = os.path.join(folder, hashlib.sha256(name.encode("utf-8")).hexdigest()[:2])
+        path = os.path.join(folder, "{:02x}".format(zlib.crc32(name.encode("utf-8")) & 0xFF))
         fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise AgentError("rundir", f"{folder} cannot be written: {error.strerror}") from error

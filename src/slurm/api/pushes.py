@@ -18,15 +18,20 @@ ANSWER_LIMIT = 16 << 20
 #: Of one node's segment an answer carries this much; a record is smaller.
 SEGMENT_LIMIT = 4 << 20
 
+_NOTHING: Dict[str, int] = {}
+_NO_BEATS: List[Any] = []
+
 
 class _Run:
     """A watched run: how far its files have been told of."""
+
+    __slots__ = ("beats", "eager", "parts", "seen", "told")
 
     def __init__(self, seen: Dict[str, int], parts: bool, eager: bool) -> None:
         self.seen = seen
         self.parts = parts
         self.eager = eager
-        self.beats: List[Any] = []
+        self.beats: List[Any] = _NO_BEATS
         self.told: Any = None
 
 
@@ -67,7 +72,7 @@ class Watched:
                 if seen is None and known is not None:
                     known.parts, known.eager = parts, eager
                 else:
-                    self._runs[run] = _Run(dict(seen or {}), parts, eager)
+                    self._runs[run] = _Run(seen or _NOTHING, parts, eager)
                 self._due.add(run)
             for run in drop:
                 self._runs.pop(run, None)
@@ -125,13 +130,13 @@ class Watched:
             answer = self._agent.read_run(name, run.seen, run.parts, SEGMENT_LIMIT)
         except OSError:
             return None  # its directory is gone; what was read of others must not be lost with it
-        run.seen = answer["seen"]
+        run.seen = answer["seen"] or _NOTHING  # ten thousand empty ones would be megabytes
         if answer.pop("more", False):
             with self._lock:
                 self._due.add(name)
         ids = (answer["parts"], answer.get("again"))
         new_ids = run.parts and ids != run.told
-        run.told = ids
-        beats, run.beats = run.beats, answer["beats"] if swept else run.beats
+        run.told = ids if run.parts else None
+        beats, run.beats = run.beats, (answer["beats"] or _NO_BEATS) if swept else run.beats
         told = answer["events"] or answer["segments"] or answer["untrusted"] or new_ids
         return answer if told or beats != run.beats else None

@@ -3,7 +3,6 @@
 import glob
 import json
 import os
-import shutil
 import subprocess
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
@@ -28,6 +27,13 @@ for name in sys.argv[1:]:
     found[name] = [str(spec.origin), digest]
 print(json.dumps(found))
 """
+
+
+def which(name: str) -> Optional[str]:
+    """Where a program lies, as a shell would find it; `shutil` would cost a megabyte."""
+    folders = [""] if os.sep in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
+    paths = [os.path.join(folder, name) for folder in folders]
+    return next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
 
 
 def _ask(command: Sequence[str]) -> Any:
@@ -62,13 +68,13 @@ def find(wanted: Sequence[int]) -> Dict[str, Any]:
     exact += sorted(glob.glob(f"{home}/.pyenv/versions/{major}.{minor}.*/bin/python"))
     tried: Dict[str, Any] = {}
     for name in exact:
-        path = shutil.which(name)
+        path = which(name)
         if path and path not in tried:
             tried[path] = version(path)
             if tried[path] and tried[path][1][:2] == [major, minor]:
                 return {"same": tried[path], "any": tried[path], "tried": sorted(tried)}
     for number in range(19, 9, -1):
-        path = shutil.which(f"python3.{number}")
+        path = which(f"python3.{number}")
         if path and path not in tried:
             tried[path] = version(path)
     new = [found for found in tried.values() if found and found[1][:2] >= [3, 10]]

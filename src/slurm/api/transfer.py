@@ -1,7 +1,6 @@
 """The agent's verbs about whole files: looked at, written and read in pieces; on Python 3.6."""
 
 import contextlib
-import hashlib
 import os
 from typing import Any, Callable, Dict, Optional
 
@@ -19,6 +18,8 @@ def resolve(base: str, path: str) -> str:
 
 
 def _hash(path: str) -> str:
+    import hashlib  # brings OpenSSL, megabytes that watching does not need
+
     digest = hashlib.sha256()
     with open(path, "rb") as f:
         while True:

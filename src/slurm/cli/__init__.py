@@ -38,6 +38,7 @@ _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one comman
 _GROUPS = (
     ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
     ("graph", "draw the jobs of a workflow, what waits for what, with states and times"),
+    ("logs", "show what a job printed, or follow it while it runs"),
     ("login", "open a connection to a login node that asks for a password or a second factor"),
     ("plan", "show what a script would submit, and why, before anything is submitted"),
 )
