@@ -16,7 +16,7 @@ LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.versio
   2>/dev/null && echo -3.10).txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 240
-BUDGET_EMBEDDED ?= 300
+BUDGET_EMBEDDED ?= 480
 BUDGET_SLURM ?= 720
 BUDGET_DOCS ?= 300
 BUDGET_SSH ?= 600

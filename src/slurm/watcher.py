@@ -82,6 +82,7 @@ class Watcher:
         self._sweep_at = 0.0
         self._poll_at = float("inf")
         self._last_poll = 0.0
+        self._failed = False  # some job ended without a value since dependants were asked about
         self._tokens = float(BURST)
 
     # ---- what clients of the watcher call -------------------------------------------------------
@@ -214,6 +215,7 @@ class Watcher:
             with self._lock:
                 for watched in list(self._runs.values()):
                     self._judge_all(watched, watched.unclear)
+                self._ask_dependants()
 
     def _look(self) -> None:
         with self._reading:
@@ -251,6 +253,7 @@ class Watcher:
             run.seen = answer["seen"] or {"": 0}
             # Only what is new can change a judgement, and what waits for its record.
             self._judge_all(run, self._take_in(run, answer) | run.unclear)
+            self._ask_dependants()
             if not run.seen:
                 run.again = True
                 self._files.set()
@@ -331,6 +334,7 @@ class Watcher:
                 if job.key is not None:
                     job.learn(answer.get(job.key.bare), time.monotonic())
                     self._judge(job)
+            self._ask_dependants()
             self._notice_silence(time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.waiting and self._idle(run)]
             again = [(name, token) for name, run in self._runs.items() for token in _due(run)]
@@ -415,8 +419,7 @@ class Watcher:
         if verdict.settled:
             self._drop(job)
             job.settle(verdict)
-            if verdict is not Verdict.VALUE:
-                self._ask_dependants()
+            self._failed = self._failed or verdict is not Verdict.VALUE
             return
         fresh = job.asking == 0 or self._last_poll > job.asked_at
         if fresh and (verdict is Verdict.ASK or job.asking):
@@ -427,6 +430,9 @@ class Watcher:
 
     def _ask_dependants(self) -> None:
         """A failure may be the end of jobs that wait for it: only the scheduler can say which."""
+        if not self._failed:
+            return
+        self._failed = False
         for run in self._runs.values():
             for job in run.jobs.values():
                 if job.dependent and not job.asking:

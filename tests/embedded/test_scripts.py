@@ -181,6 +181,8 @@ def test_control_c_leaves_the_job_running(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        # Tests that run in the background were started with the interrupt ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     assert client.stdout is not None
     name = client.stdout.readline().strip()

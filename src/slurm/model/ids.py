@@ -3,10 +3,9 @@
 Runs on Python 3.6: the agent uses it on login nodes.
 """
 
-import datetime
 import re
 import time
-from typing import Iterable, List, NamedTuple, Optional, Set, Union
+from typing import Any, Iterable, List, NamedTuple, Optional, Set, Union
 
 # Slurm's job ids are 32 bits wide; MaxArraySize cannot be set above this.
 _LARGEST_JOB = 2**32 - 1
@@ -95,11 +94,10 @@ def collapse_array_spec(indexes: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else "%d-%d" % (a, b) for a, b in ranges)
 
 
-def make_run_name(
-    task_name: str, when: Union[time.struct_time, datetime.datetime], token: str
-) -> str:
+def make_run_name(task_name: str, when: Any, token: str) -> str:
     """The name of a run's directory: `<task>-<YYYYmmdd-HHMMSS>-<6 hex>`.
 
+    `when` is a `time.struct_time` or a `datetime`, which is not named here: it is slow to import.
     The task's name is reduced to characters that need no quoting in any shell or path.
     """
     if re.fullmatch(_TOKEN, token) is None:

@@ -6,7 +6,6 @@ import pickle
 from typing import Any, Callable, Dict, List, Tuple
 
 from slurm import rundir
-from slurm.model.ids import expand_array_spec
 
 
 class UpstreamResult(Exception):
@@ -35,6 +34,8 @@ class _Values:
         found = self.find(run, index)
         missing = []  # type: List[Tuple[str, int]]
         for below, spec in (found.header.get("waits") or {}).items():
+            from slurm.model.ids import expand_array_spec
+
             for number in expand_array_spec(spec):
                 try:
                     self.ready(below, number)

@@ -1,7 +1,6 @@
 """Tells the ranks of a job who they are, in the variables that distributed frameworks read."""
 
 import os
-import socket
 import time
 from typing import Mapping, MutableMapping, Tuple
 
@@ -55,6 +54,8 @@ def meet(environ: Mapping[str, str]) -> Tuple[str, int]:
 
 def reachable_name(*names: object) -> str:
     """The first of these names, or this host's own, that can be looked up; else its address."""
+    import socket  # slow to import, and only ranks need it
+
     for name in (*names, os.uname().nodename):
         if name:
             try:
@@ -67,6 +68,8 @@ def reachable_name(*names: object) -> str:
 
 def free_port() -> int:
     """A port of this host that nobody listens on."""
+    import socket  # slow to import, and only ranks need it
+
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

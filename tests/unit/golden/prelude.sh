@@ -48,8 +48,12 @@ sdk_arm() {
 }
 sdk_arm
 
-# One job owns this part of the run: the one whose id the claim names.
-if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null; then
+# One job owns this part of the run: the one whose id the claim names. The first element of an
+# array that has found so leaves a mark, and the others need no process to look.
+sdk_mark=$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.owner.$sdk_job
+if [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ -e "$sdk_mark" ]; then
+  :
+elif ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null; then
   sdk_owner=$(readlink "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim")
   if [ "$sdk_owner" != "$sdk_job" ]; then
     trap - EXIT
@@ -65,6 +69,7 @@ if ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/null;
     export SLURM_SDK_AGAIN=1
   fi
 fi
+[ -z "${SLURM_ARRAY_TASK_ID:-}" ] || [ -e "$sdk_mark" ] || : > "$sdk_mark"
 if [ -n "$SLURM_SDK_AGAIN" ] && [ "$SLURM_SDK_TWICE" = no ]; then
   trap - EXIT
   echo "slurm-sdk: job $sdk_job has begun before, and Slurm forgot it; it is not run again" >&2

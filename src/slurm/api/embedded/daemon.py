@@ -29,6 +29,7 @@ from slurm.api.embedded.verbs import Refused, carry_out
 PROTOCOL = 1
 _LARGEST_REQUEST = 64 * 2**20
 _LARGEST_LOG = 2**20
+_FIRST_REQUEST_S = 10.0
 _PRUNE_EVERY_S = 3600.0
 _RETRY_STORE_S = 5.0
 _POLL_ADOPTED_S = 1.0  # only where the system has no descriptors for processes
@@ -52,7 +53,8 @@ class Daemon:
         self._polled: set[int] = set()
         self._answers: dict[socket.socket, bytes] = {}
         self._received: dict[socket.socket, bytearray] = {}
-        self._last_request = time.monotonic()
+        # Somebody started this process to ask it something: it waits for that client to come.
+        self._last_request = time.monotonic() + _FIRST_REQUEST_S
         self._pruned = 0.0
         self._stopping = False
         self._stored = True
