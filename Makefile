@@ -17,13 +17,13 @@ LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.versio
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 480
-BUDGET_SLURM ?= 720
+BUDGET_SLURM ?= 900
 BUDGET_DOCS ?= 300
 BUDGET_SSH ?= 600
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
-PYTEST := $(BIN)/python -m pytest $(PYTEST_ARGS)
+PYTEST := $(BIN)/python -m pytest --durations=12 $(PYTEST_ARGS)
 NOT_LONG := -m "not campaign"
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \

@@ -76,7 +76,8 @@ if TYPE_CHECKING:
     )
     from slurm.executor import Executor
     from slurm.files import File
-    from slurm.job import Job, JobSnapshot, Timings
+    from slurm.job import Job
+    from slurm.jobview import JobSnapshot, Timings
     from slurm.model.again import Retry
     from slurm.model.options import TaskOptions
     from slurm.model.states import JobState
@@ -96,14 +97,14 @@ _HOME = {
     "File": "slurm.files",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
-    "JobSnapshot": "slurm.job",
+    "JobSnapshot": "slurm.jobview",
     "JobState": "slurm.model.states",
     "PackedArray": "slurm.packed",
     "Progress": "slurm.array",
     "Retry": "slurm.model.again",
     "Task": "slurm.task",
     "TaskOptions": "slurm.model.options",
-    "Timings": "slurm.job",
+    "Timings": "slurm.jobview",
     "Workflow": "slurm.workflow",
     "WorkflowContext": "slurm.workflow",
     "task": "slurm.task",

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
 from slurm.content import Digest
-from slurm.job import Job, read_metadata
+from slurm.job import Job
+from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
 from slurm.packaging import prepare_for, python_version

@@ -17,8 +17,9 @@ from slurm.array import ArrayJob
 from slurm.batch import Batch
 from slurm.cache import target_of
 from slurm.inheritance import inherited
-from slurm.job import Job, read_metadata
+from slurm.job import Job
 from slurm.journal import Journal, journal_for
+from slurm.metadata import read_metadata
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import pickle
-import queue
-import re
 import threading
-import time
-from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from slurm import errors, rundir
+from slurm import errors
 from slurm.api.backend import JobKey
 from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
+from slurm.donecalls import done_calls
 from slurm.failure import Subject, failure
-from slurm.logs import Log
+from slurm.jobview import JobSnapshot, JobView, Timings
 from slurm.model.parts import Part
 from slurm.model.states import JobState
 from slurm.outcome import Evidence, Verdict
 from slurm.results import Results
-from slurm.retry import Again, Attempt, attempt, failure_of
+from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
 
 if TYPE_CHECKING:
@@ -32,43 +27,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Timings:
-    """When a job was submitted, began and ended, in seconds since the epoch; None: not yet."""
-
-    submitted: float | None
-    started: float | None
-    ended: float | None
-
-    @property
-    def elapsed(self) -> float | None:
-        """Seconds between begin and end, or until now while it runs."""
-        if self.started is None:
-            return None
-        return (self.ended or time.time()) - self.started
+__all__ = ["Job", "JobSnapshot", "Timings"]
 
 
-@dataclass(frozen=True)
-class JobSnapshot:
-    """What is known about a job at one moment, with the last lines of its logs."""
-
-    job_id: str
-    name: str
-    run: str
-    state: str
-    state_code: str
-    reason: str
-    node: str | None
-    exit_code: int | None
-    timings: Timings
-    stdout_tail: str
-    stderr_tail: str
-    is_terminal: bool
-    is_successful: bool
-
-
-class Job(Future[T], Generic[T]):
+class Job(JobView[T], Generic[T]):
     """The future of one call of a task.
 
     A `concurrent.futures.Future`, so `wait` and `as_completed` of the standard library work, and
@@ -146,26 +108,6 @@ class Job(Future[T], Generic[T]):
         self.again, self.dependent = other.again, other.dependent
         if other.cached:
             self.settle(Verdict.VALUE)
-
-    @property
-    def id(self) -> str:
-        """The job's id: `123`, or `123_4` in an array; "" while it waits to be submitted."""
-        return "" if self.key is None else self.key.job_id
-
-    @property
-    def bare(self) -> str:
-        """The id without the name of a cluster."""
-        return "" if self.key is None else self.key.bare
-
-    @property
-    def settled(self) -> bool:
-        """Whether the outcome is known, without looking for it."""
-        return super().done()
-
-    @property
-    def succeeded(self) -> bool:
-        """Whether the job is known to have a value."""
-        return self._verdict is Verdict.VALUE
 
     def __slurm_reference__(self) -> tuple[str, str, int]:
         """How this job stands in another call's arguments: its value is read on the cluster."""
@@ -256,7 +198,7 @@ class Job(Future[T], Generic[T]):
 
     def _invoke_callbacks(self) -> None:
         # Callbacks are the user's code: they run on a thread of their own, never the watcher's.
-        _callbacks.run(super()._invoke_callbacks)  # type: ignore[misc]
+        done_calls.run(super()._invoke_callbacks)  # type: ignore[misc]
 
     # ---- how it becomes settled -----------------------------------------------------------------
 
@@ -405,185 +347,6 @@ class Job(Future[T], Generic[T]):
             self.name, self.id, path, self.options, lines, self.dependent, self.untrusted
         )
 
-    # ---- what a person wants to know ------------------------------------------------------------
-
-    @property
-    def state(self) -> JobState:
-        """The job's state, in Slurm's words: `job.state == "RUNNING"`, `job.state.code == "R"`."""
-        verdict = self._verdict
-        if verdict is not None:
-            if self.returned is not None:
-                return JobState.COMPLETED if verdict is Verdict.VALUE else JobState.FAILED
-            by_verdict = {
-                Verdict.VALUE: JobState.COMPLETED,
-                Verdict.OUT_OF_MEMORY: JobState.OUT_OF_MEMORY,
-            }
-            told = self.evidence.state
-            if verdict is Verdict.FAILED and told is not None:
-                return told
-            return by_verdict.get(verdict, JobState.FAILED)
-        self._look()
-        if self._verdict is not None:
-            return self.state
-        if self.returned is not None:
-            return JobState.RUNNING  # its own job is over; what it returned is not
-        seen = self.evidence
-        told = seen.state
-        if told is not None and told.phase == "finished":
-            return told
-        running = seen.attempt in seen.begins and seen.attempt not in seen.exits
-        if running and (told is None or told.phase == "pending"):
-            return JobState.RUNNING
-        return told or JobState.PENDING
-
-    @property
-    def reason(self) -> str:
-        """Why the job waits or ended, in the scheduler's words; or what hinders the watching."""
-        if self.returned is not None and not super().done():
-            return "waits for the jobs that it returned"
-        if self.silent_since is not None and not super().done():
-            return f"silent since {time.ctime(self.silent_since)}"
-        if self.evidence.status is not None and self.evidence.status.reason:
-            return self.evidence.status.reason
-        return "" if super().done() else self.cluster.watcher.trouble or ""
-
-    @property
-    def node(self) -> str | None:
-        """The node, or list of nodes, that the job runs or ran on."""
-        status = self.evidence.status
-        if status is not None and status.nodes:
-            return status.nodes
-        begin = self.evidence.begins.get(self.evidence.attempt)
-        return begin.fields.get("node") if begin is not None else None
-
-    @property
-    def exit_code(self) -> int | None:
-        """The exit code of the job's script, once it has ended."""
-        event = self.evidence.last_exit()
-        if event is not None:
-            return event.number("code")
-        return self.evidence.status.exit_code if self.evidence.status is not None else None
-
-    @property
-    def attempt(self) -> int:
-        """How often the job was requeued so far."""
-        return self.evidence.attempt
-
-    @property
-    def history(self) -> tuple[Attempt, ...]:
-        """Every attempt of the call, the present one last: why it failed, what it had asked for."""
-        self._look()
-        failed = self._verdict not in (None, Verdict.VALUE)
-        why = self._failure if failed and self._failure is not None else None
-        last = attempt(self, why.kind if why else None, why.text if why else "")
-        return (*(self.again.attempts if self.again is not None else ()), last)
-
-    @property
-    def timings(self) -> Timings:
-        """When it was submitted, began and ended."""
-        begin = self.evidence.begins.get(self.evidence.attempt)
-        end = self.evidence.last_exit()
-        status = self.evidence.status
-        return Timings(
-            self.submitted,
-            begin.number("time") if begin is not None else status.start if status else None,
-            end.number("time") if end is not None else status.end if status else None,
-        )
-
-    @property
-    def path(self) -> str:
-        """The run directory on the cluster."""
-        return f"{self.cluster.base}/{self.run}"
-
-    @property
-    def script(self) -> str:
-        """The sbatch script that was submitted."""
-        return self.cluster.backend.read(self.run, rundir.SCRIPT).decode()
-
-    def get_status(self) -> dict[str, Any]:
-        """The job's state as a dictionary, with Slurm's names for the keys."""
-        return {
-            "JobId": self.id,
-            "JobName": self.name,
-            "JobState": self.state.value,
-            "Reason": self.reason,
-            "NodeList": self.node or "",
-            "ExitCode": self.exit_code,
-            "WorkDir": self.path,
-        }
-
-    def snapshot(self, tail_lines: int = 20) -> JobSnapshot:
-        """All that is known now, without waiting."""
-        state = self.state
-        return JobSnapshot(
-            job_id=self.id,
-            name=self.name,
-            run=self.run,
-            state=state.value,
-            state_code=state.code,
-            reason=self.reason,
-            node=self.node,
-            exit_code=self.exit_code,
-            timings=self.timings,
-            stdout_tail="\n".join(self._log("out").last_words(tail_lines)),
-            stderr_tail="\n".join(self._log("err").last_words(tail_lines)),
-            is_terminal=super().done(),
-            is_successful=self._verdict is Verdict.VALUE,
-        )
-
-    # ---- logs -----------------------------------------------------------------------------------
-
-    def stdout(self) -> str:
-        """All that the job has printed so far; "" before it starts."""
-        return self._log("out").text()
-
-    def stderr(self) -> str:
-        """All that the job has printed to standard error so far."""
-        return self._log("err").text()
-
-    def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
-        """The last lines of the log; with `follow` also each new one until the job is over."""
-        log = self._log("err" if stderr else "out")
-        return log.follow(lines, self.done) if follow else iter(log.last_lines(lines))
-
-    def log_name(self, stream: str) -> str:
-        """The path of a log (`out` or `err`), relative to the run or absolute where you set it."""
-        given = self.options.get("output" if stream == "out" else "error")
-        own = "%A_%a" if self.part is not None else "%j"
-        pattern = str(given) if given else f"{rundir.LOGS}/{own}.{stream}"
-        array, _, number = self.bare.partition("_")
-        marks = {"%j": self.bare, "%A": array, "%a": number, "%x": self.name, "%%": "%"}
-        return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
-
-    def _log(self, stream: str) -> Log:
-        return Log(self.cluster.backend, self.run, self.log_name(stream))
-
-    # ---- requests -------------------------------------------------------------------------------
-
-    def signal(self, number: int) -> None:
-        """Send a signal to the job's function."""
-        self._request("signal", number)
-
-    def hold(self) -> None:
-        """Keep the job from starting."""
-        self._request("hold")
-
-    def release(self) -> None:
-        """Let a held job start."""
-        self._request("release")
-
-    def requeue(self) -> None:
-        """Put the job back into the queue; it runs again as its next attempt."""
-        self.evidence.requeue = True
-        self._request("requeue")
-
-    def _request(self, verb: str, *args: Any) -> None:
-        if self.key is None or not self.cluster.backend.request(verb, [self.key], *args):
-            raise errors.CommandRefused(
-                f"{self.name} (job {self.id}) is not in the queue, so it cannot {verb}",
-                hint="job.state says what became of it",
-            )
-
     def __repr__(self) -> str:
         state = "?" if self._verdict is None and not self.evidence.status else ""
         told = state or (self.evidence.state.value if self.evidence.state else "")
@@ -596,37 +359,3 @@ class Job(Future[T], Generic[T]):
             f"{self!r} belongs to this process; pass it as a task's argument, or send "
             f"{self.run!r} and use cluster.attach"
         )
-
-
-def read_metadata(data: bytes) -> dict[str, Any]:
-    """The metadata of a run, or an empty dictionary where there is none."""
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-class _Callbacks:
-    """Runs done-callbacks in order on one thread, which is started when the first is due."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def run(self, callback: Callable[[], None]) -> None:
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._work, name="slurm-callbacks", daemon=True
-                )
-                self._thread.start()
-        self._queue.put(callback)
-
-    def _work(self) -> None:
-        while True:
-            self._queue.get()()
-
-
-_callbacks = _Callbacks()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.array import ArrayJob
-from slurm.job import read_metadata
+from slurm.metadata import read_metadata
 from slurm.model.again import Retry
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize

@@ -16,6 +16,7 @@ from slurm.rendering import Submission, directive, log_path, shell_quote
 
 if TYPE_CHECKING:
     from slurm.job import Job
+    from slurm.jobview import JobView
 
 #: What ends without any hope that the same would go better another time.
 _FOR_GOOD = (Verdict.UNTRUSTED, Verdict.NOT_WRITTEN, Verdict.RESULT_LOST)
@@ -36,7 +37,7 @@ class Attempt:
     options: Mapping[str, object]
 
 
-def attempt(job: Job[Any], kind: str | None, error: str) -> Attempt:
+def attempt(job: JobView[Any], kind: str | None, error: str) -> Attempt:
     """The attempt that a job is at."""
     asked = {name: value for name, value in job.options.items() if name not in ("retry", "cache")}
     return Attempt(job.bare, kind, error, asked)

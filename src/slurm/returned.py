@@ -140,7 +140,7 @@ class Returned:
 
 def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
     """The jobs of a run out of its directory; those of parts that wait have no id yet."""
-    from slurm.job import read_metadata
+    from slurm.metadata import read_metadata
     from slurm.submission import make_jobs
 
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))

@@ -18,8 +18,9 @@ from slurm.cache import keys_file, submit_cached
 from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
-from slurm.job import Job, read_metadata
+from slurm.job import Job
 from slurm.journal import metadata_of
+from slurm.metadata import read_metadata
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs

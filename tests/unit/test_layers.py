@@ -16,7 +16,8 @@ LAYERS: list[set[str]] = [
     {"cli", "dashboard", "bridge", "stack", "monitor", "submitit"},
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
-        "config", "logs", "results", "array", "dependencies", "resubmission",
+        "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
+        "donecalls", "metadata",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry",
     },
