@@ -19,6 +19,7 @@ BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 480
 BUDGET_SLURM ?= 900
 BUDGET_DOCS ?= 300
+BUDGET_SSH ?= 600
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
@@ -26,7 +27,7 @@ PYTEST := $(BIN)/python -m pytest --durations=12 $(PYTEST_ARGS)
 NOT_LONG := -m "not campaign"
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-docs faults soak bench docs lock wheel clean
+  test-embedded test-slurm test-ssh test-docs faults soak bench docs lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -70,7 +71,7 @@ typecheck: dev  ## mypy, strict
 
 test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm
+	  test-unit test-embedded test-docs test-slurm test-ssh
 
 test-full: test faults bench  ## test, then the long fault campaign and the benchmarks
 
@@ -85,6 +86,9 @@ test-docs: dev  ## every code block of README and docs, every example
 
 test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
 	$(PYTEST) tests/slurm tests/faults $(NOT_LONG) --session-timeout=$(BUDGET_SLURM)
+
+test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
+	$(PYTEST) tests/ssh --session-timeout=$(BUDGET_SSH)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600

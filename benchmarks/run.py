@@ -27,6 +27,7 @@ from benchmarks.scenarios.deaths import deaths  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
 from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate  # noqa: E402
 from benchmarks.scenarios.packed import packed  # noqa: E402
+from benchmarks.scenarios.ssh import over_ssh  # noqa: E402
 from benchmarks.scenarios.start_up import start_up  # noqa: E402
 
 SCENARIOS = {
@@ -40,6 +41,7 @@ SCENARIOS = {
     "long-map": long_map,
     "graph": graph,
     "packed": packed,
+    "ssh": over_ssh,
 }
 #: When rounds stop being added; what is under way still ends.
 FULL_S, QUICK_S = 420, 90

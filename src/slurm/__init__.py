@@ -25,22 +25,32 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.context import JobContext
     from slurm.errors import (
+        AuthenticationFailed,
         CommandRefused,
         ConfigError,
+        ConnectError,
+        ConnectionLost,
         FunctionExited,
+        HostKeyChanged,
+        HostKeyUnknown,
+        HostNotFound,
+        HostUnreachable,
         JobCancelled,
         JobError,
         JobFailed,
         JobLost,
         JobOutOfMemory,
         JobPreempted,
+        LoginNeeded,
         NoActiveCluster,
         NodeFailed,
         NoScheduler,
         OptionError,
         PackagingError,
+        ProtocolError,
         PythonMismatch,
         RemoteError,
+        RemotePythonMissing,
         RemoteTraceback,
         ResultError,
         ResultLost,
@@ -55,6 +65,7 @@ if TYPE_CHECKING:
         SubmitLimit,
         SubmitRefused,
         TimeLimitReached,
+        TransferFailed,
         UnpicklableArgument,
         UnpicklableFunction,
         UnpicklableResult,
@@ -64,6 +75,7 @@ if TYPE_CHECKING:
         WorkerDied,
     )
     from slurm.executor import Executor
+    from slurm.files import File
     from slurm.job import Job
     from slurm.jobview import JobSnapshot, Timings
     from slurm.model.again import Retry
@@ -82,6 +94,7 @@ _HOME = {
     "Attempt": "slurm.retry",
     "Cluster": "slurm.cluster",
     "Executor": "slurm.executor",
+    "File": "slurm.files",
     "Job": "slurm.job",
     "JobContext": "slurm.context",
     "JobSnapshot": "slurm.jobview",
@@ -98,28 +111,32 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "CommandRefused", "ConfigError", "FunctionExited", "JobCancelled", "JobError", "JobFailed",
-    "JobLost", "JobOutOfMemory", "JobPreempted", "NoActiveCluster", "NoScheduler", "NodeFailed",
-    "OptionError", "PackagingError", "PythonMismatch", "RemoteError", "RemoteTraceback",
+    "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError", "ConnectionLost",
+    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
+    "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
+    "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
     "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitLimit", "SubmitRefused", "TimeLimitReached", "UnpicklableArgument",
+    "SubmitLimit", "SubmitRefused", "TimeLimitReached", "TransferFailed", "UnpicklableArgument",
     "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
     "WorkerDied",
 )  # fmt: skip
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "Cluster", "CommandRefused", "ConfigError", "Executor",
-    "FunctionExited", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
-    "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "NoActiveCluster", "NoScheduler",
-    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "PythonMismatch",
-    "RemoteError", "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten",
-    "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible", "RunNotFound",
-    "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitLimit", "SubmitRefused", "Task",
-    "TaskOptions", "TimeLimitReached", "Timings", "UnpicklableArgument", "UnpicklableFunction",
-    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
-    "WorkflowContext", "task", "workflow",
+    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
+    "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File", "FunctionExited",
+    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job", "JobCancelled",
+    "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
+    "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed",
+    "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError", "PythonMismatch",
+    "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError", "ResultLost",
+    "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible",
+    "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitLimit",
+    "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings", "TransferFailed",
+    "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
+    "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

@@ -55,7 +55,9 @@ class Allocation(Cluster):
     def __init__(
         self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
     ) -> None:
-        super().__init__(parent.backend_type, packaging=parent.packaging)
+        host = parent._how.hostname if parent._how is not None else None
+        super().__init__(parent.backend_type, packaging=parent.packaging, hostname=host)
+        self._how = parent._how
         self.defaults = {k: v for k, v in parent.defaults.items() if k in _KEPT}
         self.parent = parent
         self.job = job

@@ -16,7 +16,7 @@ from slurm.job import Job
 from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
-from slurm.packaging import prepare, python_version
+from slurm.packaging import prepare_for, python_version
 from slurm.packaging.arguments import Call, binder
 from slurm.packaging.function import context_parameter
 
@@ -87,7 +87,8 @@ def submit_cached(
     `submit` makes the plan of those that have to be made.
     """
     function = submitter.task.unwrapped
-    environment = prepare(submitter.packaging, function, submitter.options)
+    cluster, kind = submitter.cluster, submitter.packaging
+    environment, _ = prepare_for(cluster, kind, function, submitter.options)
     keys = keys_of(function, submitter.options["cache"], environment, calls, common)
     hits = look_up(submitter.cluster, keys)
     missing = [position for position in range(len(calls)) if position not in hits]

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
 
@@ -28,11 +28,15 @@ from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
+    from slurm.api.openssh import SshSettings
     from slurm.api.slurm_commands import JobStatus
     from slurm.executor import Executor
+    from slurm.files import Progress
     from slurm.model.options import TaskOptions
 
 P = ParamSpec("P")
@@ -43,7 +47,7 @@ log = logging.getLogger("slurm")
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
 DEFAULT_BASE = "~/slurm_jobs"
-BACKENDS = ("local", "embedded", "debug")
+BACKENDS = ("local", "embedded", "debug", "ssh")
 
 
 class Cluster:
@@ -55,8 +59,9 @@ class Cluster:
     print(job.result())
     ```
 
-    `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"` or
-    `"debug"` (calls run in this process). All other keywords are defaults for the tasks' options.
+    `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
+    `"debug"` (calls run in this process) or `"ssh"`: the cluster behind the login node `hostname`,
+    reached by your own OpenSSH. All other keywords are defaults for the tasks' options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
@@ -68,8 +73,18 @@ class Cluster:
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
         packaging: str | None = None,
+        hostname: str | None = None,
+        username: str | None = None,
+        port: int | None = None,
+        identity_file: str | os.PathLike[str] | None = None,
+        jump_host: str | None = None,
+        ssh_options: Mapping[str, object] | Sequence[str] = (),
+        connect_timeout: float = 20.0,
+        remote_python: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
+        if hostname is not None and backend_type == "local":
+            backend_type = "ssh"
         if backend_type not in BACKENDS:
             close = errors.nearest(str(backend_type), BACKENDS)
             raise errors.OptionError(
@@ -80,6 +95,8 @@ class Cluster:
                 else 'leave it out: "local" is the default',
             )
         self.backend_type = backend_type
+        given = (username, port, identity_file, jump_host, ssh_options, remote_python)
+        self._how = _reached(backend_type, hostname, given, connect_timeout, options)
         above = inherited(backend_type)
         self.packaging = check_packaging(packaging or above.packaging or "auto")
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
@@ -139,7 +156,7 @@ class Cluster:
         """What carries the verbs; connected on first use."""
         with self._connecting:
             if self._backend is None:
-                self._backend = connect(self.backend_type, self._base)
+                self._backend = connect(self.backend_type, self._base, self._how)
                 if self.backend_type == "local" and self._backend.kind == "embedded":
                     _say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend
@@ -365,6 +382,26 @@ class Cluster:
         """Forget the cached values of a task, or of all; how many there were. No run is deleted."""
         return self.backend.cache_clear(None if task is None else target_of(task.unwrapped))
 
+    def put(
+        self, local: str | os.PathLike[str], remote: str, progress: Progress | None = None
+    ) -> str:
+        """Copy a file to the cluster, verified; returns its path there.
+
+        `~` and relative paths count from your home there. A copy that was cut off goes on where it
+        stopped. `progress` is told how many bytes of how many are there.
+        """
+        from slurm.files import put_file
+
+        return put_file(self.backend, local, remote, progress)
+
+    def get(
+        self, remote: str, local: str | os.PathLike[str], progress: Progress | None = None
+    ) -> Path:
+        """Copy a file from the cluster, verified; returns its path here."""
+        from slurm.files import get_file
+
+        return get_file(self.backend, remote, local, progress)
+
     def get_job(self, job_id: str | int) -> Any:
         """The job with this id again."""
         return self.attach(str(job_id))
@@ -388,13 +425,14 @@ class Cluster:
         return facts
 
     def __repr__(self) -> str:
-        return f"<Cluster {self.backend_type} {self._base}>"
+        place = f"{self._how.name}:" if self._how is not None else ""
+        return f"<Cluster {self.backend_type} {place}{self._base}>"
 
 
 _QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
     "scheduler": lambda c: c.backend.hello()["scheduler"],
     "job_base_dir": lambda c: c.base,
-    "job_base_dir_writable": lambda c: os.access(_existing(c.base), os.W_OK),
+    "job_base_dir_writable": lambda c: _writable(c),
     "nodes": lambda c: len(c.backend.nodes()),
     "partitions": lambda c: [row["name"] for row in c.backend.partitions()],
     "queued_jobs": lambda c: len(c.backend.queue()),
@@ -417,8 +455,59 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     }
 
 
+#: What says how a host is reached by ssh.
+CONNECTION = (
+    *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
+    *("connect_timeout", "remote_python"),
+)
+
 #: What `Cluster` takes besides options of tasks.
-_ARGUMENTS = ("backend_type", "job_base_dir", "packaging")
+_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", *CONNECTION)
+
+
+def _reached(
+    backend_type: str,
+    hostname: str | None,
+    given: tuple[Any, ...],
+    connect_timeout: float,
+    options: Mapping[str, Any],
+) -> SshSettings | None:
+    """How the host is reached; None for a cluster that needs no connection."""
+    secret = next((n for n in ("password", "passphrase", "token") if n in options), None)
+    if secret is not None:
+        raise errors.OptionError(
+            f"{secret}= is never taken as an argument: it could land on disk, in a log or in a "
+            "list of processes",
+            hint="use a key with an ssh-agent, or log in once by hand: slurm login HOST",
+        )
+    if backend_type != "ssh":
+        names = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
+        for name, value in zip(names, given, strict=True):
+            if value:
+                raise errors.OptionError(
+                    f'{name}={value!r} is for backend_type="ssh" only',
+                    hint='Cluster(backend_type="ssh", hostname=...)',
+                )
+        if hostname is not None:
+            raise errors.OptionError(
+                f"hostname={hostname!r} does not go with backend_type={backend_type!r}",
+                hint='leave backend_type out, or say backend_type="ssh"',
+            )
+        return None
+    from slurm.api.openssh import settings
+
+    username, port, identity_file, jump_host, ssh_options, remote_python = given
+    return settings(
+        hostname,
+        username=username,
+        port=port,
+        identity_file=identity_file,
+        jump_host=jump_host,
+        ssh_options=ssh_options,
+        connect_timeout=connect_timeout,
+        remote_python=remote_python,
+    )
+
 
 #: Arrays up to this size fit every scheduler, so its limits need not be asked for.
 SMALL_ARRAY = 200
@@ -427,6 +516,13 @@ SMALL_ARRAY = 200
 def _number(limits: dict[str, Any], *names: str) -> int | None:
     found = [int(str(limits[n])) for n in names if str(limits.get(n, "")).isdigit()]
     return min(found, default=None)
+
+
+def _writable(cluster: Cluster) -> bool:
+    facts = cluster.backend.hello()
+    if "problem" in facts:
+        return facts["problem"] is None
+    return os.access(_existing(cluster.base), os.W_OK)
 
 
 def _existing(path: str) -> str:

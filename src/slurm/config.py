@@ -20,7 +20,17 @@ FILE_NAME = "Slurmfile.toml"
 DEFAULT_PROFILE = "default"
 
 #: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
-KEYS = ("backend_type", "job_base_dir", "packaging", "options")
+KEYS = (
+    *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
+    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "options"),
+)
+
+#: Those whose values are not text, and what they are.
+_TYPES: dict[str, tuple[tuple[type, ...], str]] = {
+    "port": ((int,), "a number"),
+    "connect_timeout": ((int, float), "a number of seconds"),
+    "ssh_options": ((dict, list), "a table or a list"),
+}
 
 #: slurm-sdk's tables, and where their keys go.
 _OLD_TABLES = ("cluster", "packaging", "submit")
@@ -93,9 +103,12 @@ def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
     for key in found:
         if key not in KEYS:
             _refuse_key(where, key)
-        if key != "options" and not isinstance(found[key], str):
+        types, what = _TYPES.get(key, ((str,), "text"))
+        if key != "options" and not isinstance(found[key], types):
+            example = '"..."' if what == "text" else what
             raise ConfigError(
-                f"{where}: {key} must be text, not {found[key]!r}", hint=f'write {key} = "..."'
+                f"{where}: {key} must be {what}, not {found[key]!r}",
+                hint=f"write {key} = {example}",
             )
     try:
         options = normalize(_table(found, "options", where), where=f"{where}.options")

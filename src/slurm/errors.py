@@ -313,6 +313,75 @@ class StackError(SlurmError):
     code = "SLURM-E500"
 
 
+# ---- E6xx: the way to the cluster ---------------------------------------------------------------
+
+
+class ConnectError(SlurmError):
+    """The cluster cannot be reached; jobs that were submitted are not affected."""
+
+    code = "SLURM-E600"
+
+
+class HostNotFound(ConnectError):
+    """The name of the host is not known to the network."""
+
+    code = "SLURM-E601"
+
+
+class HostUnreachable(ConnectError):
+    """The host does not answer, or refuses connections at this port."""
+
+    code = "SLURM-E602"
+
+
+class HostKeyChanged(ConnectError):
+    """The host shows another key than the one that is known."""
+
+    code = "SLURM-E603"
+
+
+class HostKeyUnknown(ConnectError):
+    """The host's key is not known yet, and nobody is there to be asked."""
+
+    code = "SLURM-E604"
+
+
+class AuthenticationFailed(ConnectError):
+    """The host accepted no key of the user."""
+
+    code = "SLURM-E605"
+
+
+class LoginNeeded(AuthenticationFailed):
+    """The host wants a password or a second factor: a person has to log in once."""
+
+    code = "SLURM-E606"
+
+
+class RemotePythonMissing(ConnectError):
+    """No Python that could run the agent was found on the host."""
+
+    code = "SLURM-E607"
+
+
+class ProtocolError(ConnectError):
+    """What came over the connection is not what the agent would send."""
+
+    code = "SLURM-E608"
+
+
+class ConnectionLost(ConnectError):
+    """The connection broke and did not come back in time; jobs are not affected."""
+
+    code = "SLURM-E609"
+
+
+class TransferFailed(SlurmError):
+    """A file could not be sent or fetched."""
+
+    code = "SLURM-E610"
+
+
 def join_names(names: Sequence[str]) -> str:
     """`a`, `a or b`, `a, b or c`, for messages."""
     if len(names) < 2:

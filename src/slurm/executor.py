@@ -15,7 +15,7 @@ from slurm import errors
 from slurm.blocks import BEAT, Block, Waiting, died, in_order, run_here, wanted_blocks
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
-from slurm.packaging import prepare
+from slurm.packaging import prepare_for, sending
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.runner import block as block_runner
@@ -139,7 +139,8 @@ class Executor(concurrent.futures.Executor):
         name = str(getattr(function, "__name__", function))
         waiting = Waiting(future, number, name, chunk)
         shape = _any_call if chunk else function
-        shipped = ship_arguments(shape, [call], None if chunk else context)
+        with sending(self.cluster):
+            shipped = ship_arguments(shape, [call], None if chunk else context)
         if shipped.upstream:
             raise errors.UsageError(
                 f"a job is among the arguments of {name}; an executor cannot wait for it",
@@ -162,8 +163,11 @@ class Executor(concurrent.futures.Executor):
         """The number under which workers know a function; it is pickled once."""
         found = self._functions.get(id(function))
         if found is None:
-            environment = prepare(self.cluster.packaging, function, self._options)
-            data = ship_function(function, environment.path).data
+            environment, reason = prepare_for(
+                self.cluster, self.cluster.packaging, function, self._options
+            )
+            with sending(self.cluster):
+                data = ship_function(function, environment.path, reason=reason).data
             # The function is kept, so that its id stays its own.
             found = (len(self._functions) + 1, function, context_parameter(function))
             self._functions[id(function)] = found

@@ -32,7 +32,8 @@ class Inherited:
 def describe(cluster: Cluster) -> dict[str, Any]:
     """The cluster as it is written into a run's environment file."""
     return {
-        "scheduler": cluster.backend.kind,
+        # Where the job runs, ssh is no part of the way.
+        "scheduler": "local" if cluster.backend.kind == "ssh" else cluster.backend.kind,
         "packaging": cluster.packaging,
         "defaults": {name: _plain(value) for name, value in cluster.defaults.items()},
     }

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from slurm.api.backend import Backend
 from slurm.errors import SlurmError
 
+#: So long a request for more is held where the other side can wait.
+FOLLOW_HOLD = 1.0
 #: How much is read for the last lines at first, and at most.
 _TAIL, _TAIL_MOST = 64 << 10, 4 << 20
 
@@ -59,7 +61,14 @@ class Log:
             yield from whole
             if ended and not data:
                 break
-            if not data:
-                time.sleep(0.2)
+            if not data and not ended:
+                self._await(offset)
         if rest:
             yield rest
+
+    def _await(self, offset: int) -> None:
+        """Wait a little for more; a backend that pushes answers when it is there."""
+        if self._backend.pushes:
+            self._backend.read_when(self._run, self._name, offset, FOLLOW_HOLD)
+        else:
+            time.sleep(0.2)

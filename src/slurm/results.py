@@ -36,6 +36,8 @@ class Results:
         if verdict is Verdict.VALUE:
             try:
                 return self._values() if all_ranks else self._value(), None
+            except errors.ConnectError:
+                raise  # the value is there, and can be asked for again
             except errors.SlurmError as error:
                 return None, error
         trouble = self._evidence.trouble()
@@ -56,8 +58,12 @@ class Results:
         return [self._load(by_rank[rank]) for rank in sorted(by_rank)]
 
     def _load(self, record: Record) -> Any:
+        from slurm.files import coming_from
+
         try:
-            return self._loads(self._payload(record))
+            payload = self._payload(record)
+            with coming_from(self._backend):
+                return self._loads(payload)
         except errors.SlurmError:
             raise
         except Exception as error:  # unpickling imports and runs any code

@@ -441,10 +441,13 @@ def grown(folder: str, seen: Dict[str, int], suffix: str = "") -> Iterator[Tuple
     return _grown(folder, seen, suffix, trusted=False)
 
 
-def new_records(run: str, seen: Dict[str, int]) -> Iterator[Tuple[str, bytes]]:
-    """The new bytes of each result segment of a run; what others could have written is refused."""
+def new_records(run: str, seen: Dict[str, int], limit: int = -1) -> Iterator[Tuple[str, bytes]]:
+    """The new bytes of each result segment of a run, of each at most `limit` where it is given.
+
+    What others could have written is refused.
+    """
     check_private(run, os.stat(run))
-    return _grown(os.path.join(run, RESULTS), seen, ".seg", trusted=True)
+    return _grown(os.path.join(run, RESULTS), seen, ".seg", trusted=True, limit=limit)
 
 
 def all_records(run: str) -> Iterator[Record]:
@@ -455,7 +458,7 @@ def all_records(run: str) -> Iterator[Record]:
 
 
 def _grown(
-    folder: str, seen: Dict[str, int], suffix: str, trusted: bool
+    folder: str, seen: Dict[str, int], suffix: str, trusted: bool, limit: int = -1
 ) -> Iterator[Tuple[str, bytes]]:
     try:
         names = sorted(os.listdir(folder))
@@ -468,7 +471,7 @@ def _grown(
         try:
             with open_trusted(path) if trusted else open(path, "rb") as f:
                 f.seek(seen.get(name, 0))
-                data = f.read()
+                data = f.read(limit)
         except OSError:
             continue
         if data:

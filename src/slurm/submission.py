@@ -25,9 +25,10 @@ from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
-from slurm.packaging import check_packaging, prepare
+from slurm.packaging import check_packaging, prepare_for, sending
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
+from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
@@ -254,17 +255,18 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
-        environment = prepare(self.packaging, function, self.options)
+        environment, reason = prepare_for(cluster, self.packaging, function, self.options)
         is_workflow = self.task.is_workflow
         if is_workflow:
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
-        shipped = ship_function(function, environment.path, is_workflow)
         context = context_parameter(function)
         waited = [job for condition in self.after for job in returning(condition)]
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        arguments = ship_arguments(function, calls, context, common, label=array)
+        with sending(cluster):
+            shipped = ship_function(function, environment.path, is_workflow, reason)
+            arguments = ship_arguments(function, calls, context, common, label=array)
         count = len(arguments.blobs)
         if array and not count:
             raise errors.UsageError(
@@ -284,9 +286,9 @@ class Submitter(Generic[P, T]):
             base=cluster.base,
             name=name,
             sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
-            workdir=_workdir(self.options),
+            workdir=_workdir(cluster, run, self.options),
             environment=environment,
-            options=_absolute_logs(self.options),
+            options=_absolute_logs(cluster, self.options),
             dependency=None
             if journal is not None and journal.has_sent(shipped.target, arguments, array)
             else render_dependency(cluster, conditions, count if array else None),
@@ -424,8 +426,12 @@ def make_array(cluster: Cluster, run: str, name: str, jobs: Sequence[Job[Any]]) 
     return packed.array() if packed is not None else ArrayJob(cluster, run, name, jobs)
 
 
-def _workdir(options: dict[str, object]) -> str:
-    """The function's working directory: as asked for, else the client's own."""
+def _workdir(cluster: Cluster, run: str, options: dict[str, object]) -> str:
+    """The function's working directory: as asked for, else the client's; over ssh the run."""
+    remote = remote_of(cluster)
+    if remote is not None:
+        given = options.get("workdir")
+        return remote.path_there(str(given)) if given else f"{cluster.base}/{run}"
     try:
         here = os.getcwd()
     except FileNotFoundError:
@@ -434,12 +440,15 @@ def _workdir(options: dict[str, object]) -> str:
     return os.path.normpath(os.path.join(here, os.path.expanduser(str(given)))) if given else here
 
 
-def _absolute_logs(options: dict[str, object]) -> dict[str, object]:
-    """Log paths relative to the client's directory, as sbatch would take them."""
+def _absolute_logs(cluster: Cluster, options: dict[str, object]) -> dict[str, object]:
+    """Log paths relative to the client's directory, as sbatch would take them; over ssh to home."""
     changed = dict(options)
+    remote = remote_of(cluster) if "output" in changed or "error" in changed else None
     for name in ("output", "error"):
         if name in changed:
-            changed[name] = os.path.abspath(os.path.expanduser(str(changed[name])))
+            text = str(changed[name])
+            here = os.path.abspath(os.path.expanduser(text))
+            changed[name] = here if remote is None else remote.path_there(text)
     if "output" in changed and "error" not in changed:
         changed["error"] = changed["output"]
     return changed

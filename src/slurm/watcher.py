@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
-from slurm.api.backend import Backend
-from slurm.errors import SlurmError
+from slurm.api.backend import Backend, Wanted
+from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class _Run:
     def __init__(self) -> None:
         self.seen: dict[str, int] = {}
         self.anew = False
+        self.again = False  # a backend that pushes has to read from `seen` again
         self.jobs: dict[int, Job[Any]] = {}
         self.packed: PackedRun | None = None  # takes in the outcomes of a packed map's items
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
@@ -88,6 +89,8 @@ class Watcher:
 
     def start(self) -> None:
         """Remember where the events stand, before the first submission."""
+        if self.backend.pushes:
+            return  # it remembers by itself
         with self._reading:
             if self._events is None:
                 self._events, _ = self.backend.changes(None)
@@ -170,7 +173,10 @@ class Watcher:
             self._files.wait(self._pause())
             self._files.clear()
             try:
-                self._look()
+                if self.backend.pushes:
+                    self._hear()
+                else:
+                    self._look()
             except Exception as error:  # noqa: BLE001 - the watcher must outlive any surprise
                 self.trouble = f"{type(error).__name__}: {error}"
                 time.sleep(SLOWEST)
@@ -179,10 +185,37 @@ class Watcher:
         with self._lock:
             if not self._runs:
                 return None
+            if self.backend.pushes:
+                unclear = any(run.unclear for run in self._runs.values())
+                return SLOWEST if unclear else SWEEP
             quiet = time.monotonic() - self._active_at
             if not self._waiting and quiet > 60:
                 return UNATTENDED
             return min(max(quiet / 20, FASTEST), SLOWEST)
+
+    def _hear(self) -> None:
+        """Take in what a backend tells by itself, and say what is watched now."""
+        with self._reading:
+            with self._lock:
+                wanted = {}
+                for name, run in self._runs.items():
+                    eager = bool(run.unclear) or run.packed is not None
+                    run.seen = {} if run.anew else run.seen
+                    again = run.anew or run.again
+                    parts = bool(run.waiting) or run.returning
+                    wanted[name] = Wanted(run.seen, again, parts, eager)
+                    run.anew = run.again = False
+                attended = self._waiting > 0
+            news = self.backend.follow(wanted, attended, self._files.set)
+            self.looks += 1
+            for name, answer in news:
+                watched = self._runs.get(name)
+                if watched is not None:
+                    self._take(watched, answer)
+            with self._lock:
+                for watched in list(self._runs.values()):
+                    self._judge_all(watched, watched.unclear)
+                self._ask_dependants()
 
     def _look(self) -> None:
         with self._reading:
@@ -211,14 +244,24 @@ class Watcher:
             with self._lock:
                 seen, run.anew = ({} if run.anew else run.seen), False
             answer = self.backend.read_run(name, seen, bool(run.waiting) or run.returning)
-            with self._lock:
-                # An empty answer is an answer too: the run has been looked at.
-                run.seen = answer["seen"] or {"": 0}
-                # Only what is new can change a judgement, and what waits for its record.
-                for index in self._take_in(run, answer) | run.unclear:
-                    if index in run.jobs:
-                        self._judge(run.jobs[index])
-                self._ask_dependants()
+            run.again = True
+            self._take(run, answer)
+
+    def _take(self, run: _Run, answer: dict[str, Any]) -> None:
+        with self._lock:
+            # An empty answer is an answer too: the run has been looked at.
+            run.seen = answer["seen"] or {"": 0}
+            # Only what is new can change a judgement, and what waits for its record.
+            self._judge_all(run, self._take_in(run, answer) | run.unclear)
+            self._ask_dependants()
+            if not run.seen:
+                run.again = True
+                self._files.set()
+
+    def _judge_all(self, run: _Run, indexes: set[int]) -> None:
+        for index in list(indexes):
+            if index in run.jobs:
+                self._judge(run.jobs[index])
 
     def _take_in(self, run: _Run, answer: dict[str, Any]) -> set[int]:
         """Give what was read to the jobs it is about; returns which they are."""
@@ -228,7 +271,7 @@ class Watcher:
                 job.assign(job_id)
                 # It may have begun before its id was known here: all is read once more.
                 run.seen = {}
-        if run.returning:
+        if run.returning and answer["again"] is not None:
             for job in run.jobs.values():
                 if job.again is not None and job.again.follow(job, answer["again"]):
                     run.seen = {}
@@ -316,7 +359,8 @@ class Watcher:
         with self._lock:
             now = time.monotonic()
             self.trouble = str(error) if isinstance(error, SlurmError) else repr(error)
-            self._trouble_since = self._trouble_since or now
+            if not isinstance(error, ConnectError):  # the way to the cluster says nothing of Slurm
+                self._trouble_since = self._trouble_since or now
             self._poll_at = now + FIRST_POLL
             for job in [job for run in self._runs.values() for job in run.jobs.values()]:
                 self._judge(job)

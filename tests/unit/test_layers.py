@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
         "packed", "packed_run", "cache", "content", "retry",
     },
     {"failure", "outcome"},
-    {"packaging", "rendering", "api", "context", "runner", "launch"},
+    {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
 ]  # fmt: skip

@@ -404,8 +404,13 @@ class Agent:
                 runs += [event.fields.get("run", "") for event in events]
         return sizes, runs
 
-    def read_run(self, run: str, seen: Dict[str, int], parts: bool = False) -> Dict[str, Any]:
-        """What is new in a run: events as text, result segments as bytes, the beats, the ids."""
+    def read_run(
+        self, run: str, seen: Dict[str, int], parts: bool = False, limit: int = -1
+    ) -> Dict[str, Any]:
+        """What is new in a run: events as text, result segments as bytes, the beats, the ids.
+
+        Of a segment at most `limit` bytes are read; `more` says that there are others.
+        """
         path = self._path(run)
         answer = {"events": [], "segments": [], "beats": [], "untrusted": None}  # type: Dict[str, Any]
         sizes = dict(seen)
@@ -414,7 +419,8 @@ class Agent:
             sizes[name] = seen.get(name, 0) + used
             answer["events"].append(data[:used])
         try:
-            for name, data in rundir.new_records(path, seen):
+            for name, data in rundir.new_records(path, seen, limit):
+                answer["more"] = answer.get("more") or len(data) == limit
                 used = rundir.decode_records(data)[1]
                 sizes[name] = seen.get(name, 0) + used
                 answer["segments"].append(data[:used])
@@ -447,10 +453,12 @@ class Agent:
         """Forget all cached values, or those of one function."""
         return cache.clear(self.base, target)
 
-    def read_value(self, run: str, name: str) -> bytes:
-        """The bytes of a large value; the client verifies their checksum."""
+    def read_value(self, run: str, name: str, offset: int = 0, limit: int = -1) -> bytes:
+        """The bytes of a large value, or a piece of them; the client verifies their checksum."""
         try:
-            return rundir.read_trusted(os.path.join(self._path(run), rundir.VALUES, name))
+            with rundir.open_trusted(os.path.join(self._path(run), rundir.VALUES, name)) as f:
+                f.seek(offset)
+                return f.read(limit)  # type: ignore[no-any-return]
         except rundir.Untrusted as error:
             raise AgentError("untrusted", str(error)) from error
         except OSError as error:

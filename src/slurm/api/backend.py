@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slurm import errors
 from slurm.api.agent import Agent, AgentError
 from slurm.api.slurm_commands import JobStatus
+
+if TYPE_CHECKING:
+    from slurm.api.openssh import SshSettings
 
 #: What the agent calls it -> what the user gets.
 _ERRORS: dict[str, type[errors.SlurmError]] = {
@@ -24,6 +27,11 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "untrusted": errors.UntrustedRun,
     "unreadable": errors.ResultUnreadable,
     "request": errors.CommandRefused,
+    "file": errors.TransferFailed,
+    "checksum": errors.TransferFailed,
+    "too-large": errors.UsageError,
+    "unknown": errors.ConnectionLost,
+    "agent": errors.ProtocolError,
 }
 
 _HINTS = {
@@ -48,9 +56,25 @@ class JobKey:
         return self.job_id.partition(";")[0]
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """How a run is watched by a backend that tells news without being asked."""
+
+    #: How far it was read.
+    seen: dict[str, int]
+    #: Whether it has to be read from there again, whatever was told of it already.
+    again: bool
+    #: Whether the ids of later parts are wanted.
+    parts: bool
+    #: Whether it is read all the time, not only when one of its jobs ends.
+    eager: bool
+
+
 class Backend(ABC):
     """The verbs of a cluster. A verb is one round trip."""
 
+    #: Whether it tells news of watched runs by itself: see `follow`.
+    pushes = False
     #: What `backend_type` calls it.
     kind = "local"
     #: Two clusters with the same target share one watcher and one connection.
@@ -158,6 +182,12 @@ class Backend(ABC):
         job: str | None = self._call("find_job", run, part)
         return job
 
+    def follow(
+        self, wanted: Mapping[str, Wanted], attended: bool, told: Callable[[], None]
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """Say which runs are watched, and take the news of them; for those that push."""
+        raise NotImplementedError
+
     def changes(self, seen: dict[str, int] | None) -> tuple[dict[str, int], list[str]]:
         """Which runs had an end since `seen`; None means from now on."""
         sizes, runs = self._call("changes", seen)
@@ -172,6 +202,10 @@ class Backend(ABC):
         """Bytes of a file of a run; a negative offset counts from the end."""
         data: bytes = self._call("read", run, name, offset, limit)
         return data
+
+    def read_when(self, run: str, name: str, offset: int, hold: float) -> bytes:
+        """The same from `offset` on as soon as there is something; for those that push."""
+        raise NotImplementedError
 
     def retry(self, run: str, token: str) -> bool:
         """Judge a part of a run and submit what is due again; False while it is not over."""
@@ -233,8 +267,12 @@ class LocalBackend(Backend):
         return getattr(self.agent, verb)(*args)
 
 
-def connect(backend_type: str, base: str) -> LocalBackend:
-    """The backend for a `backend_type` of this machine."""
+def connect(backend_type: str, base: str, how: SshSettings | None = None) -> Backend:
+    """The backend for a `backend_type`; `how` says how the host of an ssh one is reached."""
+    if how is not None:
+        from slurm.api.ssh import ssh_backend
+
+        return ssh_backend(how, base)
     if backend_type == "local":
         backend_type = _scheduler_here()
     if backend_type == "embedded":

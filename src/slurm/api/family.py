@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
@@ -26,6 +25,8 @@ def resume(
     """
     path = agent._path(run)
     if not _began(path):
+        import shutil  # slow to import, and seldom needed
+
         shutil.rmtree(path, ignore_errors=True)
         sent = agent.submit(run, files, parts, at_once, env, cwd, options_set)
         return list(enumerate(sent))

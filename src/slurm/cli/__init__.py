@@ -9,7 +9,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from slurm.errors import JobError, ResultError, SchedulerUnreachable, SlurmError, UsageError
+from slurm.errors import (
+    ConnectError,
+    JobError,
+    ResultError,
+    SchedulerUnreachable,
+    SlurmError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -22,6 +29,7 @@ _EXIT_CODES: tuple[tuple[type[SlurmError], int], ...] = (
     (JobError, TASK_FAILED),
     (ResultError, TASK_FAILED),
     (SchedulerUnreachable, UNREACHABLE),
+    (ConnectError, UNREACHABLE),
 )
 
 _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one command."
@@ -30,6 +38,8 @@ _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one comman
 _GROUPS = (
     ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
     ("graph", "draw the jobs of a workflow, what waits for what, with states and times"),
+    ("logs", "show what a job printed, or follow it while it runs"),
+    ("login", "open a connection to a login node that asks for a password or a second factor"),
     ("plan", "show what a script would submit, and why, before anything is submitted"),
 )
 

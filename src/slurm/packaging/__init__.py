@@ -6,11 +6,15 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 from slurm.errors import PackagingError, PythonMismatch, nearest
 from slurm.packaging.function import by_value_reason, client_path
 from slurm.rendering import Environment
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
 
 #: What `packaging=` takes.
 KINDS = ("auto", "none")
@@ -25,6 +29,31 @@ def check_packaging(kind: str) -> str:
             hint=f"did you mean {close!r}?" if close else "leave packaging out",
         )
     return kind
+
+
+def prepare_for(
+    cluster: Cluster, kind: str, function: Callable[..., Any], options: Mapping[str, object]
+) -> tuple[Environment, str | None]:
+    """The environment of a call on a cluster, and why its function travels by value.
+
+    None as the reason leaves it to `ship_function`, "" says that it travels by reference.
+    """
+    from slurm.packaging.remote import prepare_remote, remote_of
+
+    remote = remote_of(cluster)
+    if remote is None:
+        return prepare(kind, function, options), None
+    check_packaging(kind)
+    environment, reason = prepare_remote(remote, function, options)
+    return environment, reason or ""
+
+
+def sending(cluster: Cluster) -> AbstractContextManager[None]:
+    """What has to be in force while calls for a cluster are pickled."""
+    from slurm.packaging.remote import remote_of, sending_to
+
+    remote = remote_of(cluster)
+    return nullcontext() if remote is None else sending_to(remote)
 
 
 def prepare(kind: str, function: Callable[..., Any], options: Mapping[str, object]) -> Environment:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import inspect
 import os
@@ -17,6 +18,11 @@ from typing import Any
 from slurm import rundir
 from slurm.errors import UnpicklableFunction, UsageError
 
+#: Modules of the user's own that travel by value with what is pickled now.
+travelling: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
+    "travelling", default=frozenset()
+)
+
 
 @dataclass(frozen=True)
 class ShippedFunction:
@@ -30,12 +36,15 @@ class ShippedFunction:
 
 
 def ship_function(
-    function: Callable[..., Any], path: tuple[str, ...], workflow: bool = False
+    function: Callable[..., Any],
+    path: tuple[str, ...],
+    workflow: bool = False,
+    reason: str | None = None,
 ) -> ShippedFunction:
-    """Make the function file of a run."""
+    """Make the function file of a run; `reason`: why it travels by value, "" that it does not."""
     module = getattr(function, "__module__", None)
     target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
-    reason = by_value_reason(function)
+    reason = by_value_reason(function) if reason is None else reason or None
     context = context_parameter(function)
     if context is not None and not workflow:
         _refuse_workflow_context(function, context[0])
@@ -63,6 +72,8 @@ def by_value_reason(function: Callable[..., Any]) -> str | None:
         return "it is an object that can be called, not a function of a module"
     if "<" in qualname:
         return "it is a nested function or a lambda"
+    if module in travelling.get():
+        return f"module {module} is this machine's own"
     loaded = sys.modules.get(module)
     if loaded is None or getattr(loaded, "__spec__", None) is None:
         return f"module {module} was not imported from a file"
