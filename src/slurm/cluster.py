@@ -254,7 +254,7 @@ class Cluster:
         self.collecting = batch = Batch()
         try:
             yield
-        except BaseException:
+        except BaseException:  # raised again; nothing of the block is submitted
             batch.give_up()
             raise
         else:

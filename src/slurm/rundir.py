@@ -545,7 +545,7 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = Tru
                 f.flush()
                 os.fsync(f.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException:  # raised again; no half file may stay
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise

@@ -233,7 +233,7 @@ class Agent:
             return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
         except AgentError:
             raise
-        except Exception as error:
+        except Exception as error:  # told apart below; anything else is raised again
             # The embedded scheduler, always in our process, raises what the user will see.
             kind = getattr(error, "agent_kind", None)
             if kind is None:

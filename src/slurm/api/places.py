@@ -118,7 +118,7 @@ def once(base: str, token: str, act: Callable[[], Any]) -> Any:
         rundir.write_atomically(path, b"begun", sync=False)
         try:
             answer = act()
-        except BaseException:
+        except BaseException:  # raised again
             os.unlink(path)  # it was refused: the same may be asked again
             raise
         rundir.write_atomically(path, json.dumps(answer).encode(), sync=False)

@@ -276,7 +276,7 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
     plan = _json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
     try:
         job = agent._sbatch(path, name, plan, {})
-    except Exception as error:
+    except Exception as error:  # a refusal is noted, all else raised again
         if getattr(error, "kind", "") == "refused":
             words = "; ".join([str(error), *getattr(error, "evidence", ())])
             rundir.write_atomically(_file(path, token, "refused"), words.encode(), sync=False)

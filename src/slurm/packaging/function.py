@@ -109,7 +109,7 @@ def _pickle_by_value(function: Callable[..., Any], target: str) -> bytes:
 
     try:
         data: bytes = cloudpickle.dumps(function, protocol=5)
-    except Exception as error:
+    except Exception as error:  # pickling calls code of any class
         culprit = _unpicklable_global(function)
         where = f": its global {culprit!r} cannot be pickled" if culprit else ""
         raise UnpicklableFunction(

@@ -59,7 +59,7 @@ def bring_up(directory: Path, request: Request) -> State:
         state = plan(directory, request)
         try:
             start(state)
-        except BaseException as error:
+        except BaseException as error:  # what was started is stopped, whatever happened
             _stop_after(error, state)
             lost_a_port = isinstance(error, StackError) and _PORT_TAKEN in str(error)
             if not lost_a_port or attempt == _TRIES:

@@ -237,7 +237,7 @@ def main(place: Place, ready: int) -> None:
     os.umask(0o077)
     try:
         daemon = _begin(place)
-    except Exception as problem:
+    except Exception as problem:  # the client that started us must hear of it
         os.write(ready, f"{type(problem).__name__}: {problem}".encode()[:4000])
         raise
     os.write(ready, b"ready" if daemon else b"busy")

@@ -238,7 +238,7 @@ def _connect(path: str) -> sqlite3.Connection:
         if version == 0:
             db.executescript(_SCHEMA)
             db.execute(f"PRAGMA user_version={_VERSION}")
-    except BaseException:
+    except BaseException:  # raised again
         db.close()
         raise
     return db

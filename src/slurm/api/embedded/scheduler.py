@@ -85,7 +85,7 @@ class Scheduler:
             write_batch(directory, script, environ)
             self.queue.add(batch, jobs.values())
             self.queue.commit()
-        except BaseException:
+        except BaseException:  # raised again; nothing half may stay
             self.queue.rollback()
             shutil.rmtree(directory, ignore_errors=True)
             raise
