@@ -92,7 +92,7 @@ class ArrayJob(Sequence[Job[T]]):
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
             try:
                 values.append(job.result(left))
-            except Exception as error:  # a function may raise anything, and it is asked for as a value
+            except Exception as error:  # any, asked for as a value
                 if isinstance(error, TimeoutError) and not job.done():
                     raise
                 if not return_exceptions:

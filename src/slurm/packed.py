@@ -101,7 +101,7 @@ class PackedArray(ArrayJob[T]):
             try:
                 good = packed.states[index] == VALUE
                 values.append(packed.value(index) if good else packed.item(index).result())
-            except Exception as error:  # a function may raise anything, and it is asked for as a value
+            except Exception as error:  # any, asked for as a value
                 if not return_exceptions:
                     raise
                 values.append(error)
