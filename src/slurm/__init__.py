@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
-    from slurm.cluster import Cluster
+    from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
         AuthenticationFailed,
@@ -93,6 +93,7 @@ _HOME = {
     "ArrayJob": "slurm.array",
     "Attempt": "slurm.retry",
     "Cluster": "slurm.cluster",
+    "CommandResult": "slurm.cluster",
     "Executor": "slurm.executor",
     "File": "slurm.files",
     "Job": "slurm.job",
@@ -126,17 +127,18 @@ _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
     "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
-    "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File", "FunctionExited",
-    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job", "JobCancelled",
-    "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
-    "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed",
-    "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError", "PythonMismatch",
-    "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError", "ResultLost",
-    "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError", "RunDirNotVisible",
-    "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError", "SubmitLimit",
-    "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings", "TransferFailed",
-    "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
-    "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext", "task", "workflow",
+    "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File",
+    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
+    "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
+    "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",
+    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError",
+    "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError",
+    "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError",
+    "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
+    "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings",
+    "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
+    "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
+    "task", "workflow",
 ]  # fmt: skip
 
 

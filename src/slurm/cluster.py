@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextvars
-import logging
 import os
-import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
 from slurm import errors, rundir
+from slurm.active import active_cluster, enter, say_once
 from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
@@ -20,9 +19,11 @@ from slurm.inheritance import inherited
 from slurm.job import Job
 from slurm.journal import Journal, journal_for
 from slurm.metadata import read_metadata
+from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
+from slurm.reach import CONNECTION, reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from slurm.allocation import Allocation
-    from slurm.api.openssh import SshSettings
     from slurm.api.slurm_commands import JobStatus
     from slurm.executor import Executor
     from slurm.files import Progress
@@ -42,12 +42,20 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-log = logging.getLogger("slurm")
+__all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
 DEFAULT_BASE = "~/slurm_jobs"
 BACKENDS = ("local", "embedded", "debug", "ssh")
+
+
+class CommandResult(NamedTuple):
+    """How a program ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
 
 
 class Cluster:
@@ -96,14 +104,14 @@ class Cluster:
             )
         self.backend_type = backend_type
         given = (username, port, identity_file, jump_host, ssh_options, remote_python)
-        self._how = _reached(backend_type, hostname, given, connect_timeout, options)
+        self._how = reached(backend_type, hostname, given, connect_timeout, options)
         above = inherited(backend_type)
         self.packaging = check_packaging(packaging or above.packaging or "auto")
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
         self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
         self._backend: Backend | None = None
         self._connecting = threading.Lock()
-        self._tokens: list[contextvars.Token[Cluster | None]] = []
+        self._leave: list[Callable[[], None]] = []
         self.sdk_is_there = False
         self.collecting: Batch | None = None
         self._limits: dict[str, Any] | None = None
@@ -139,15 +147,11 @@ class Cluster:
     # ---- the active cluster ---------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._tokens.append(_active.set(self))
-        with _open_lock:
-            _open.append(self)
+        self._leave.append(enter(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        _active.reset(self._tokens.pop())
-        with _open_lock:
-            _open.remove(self)
+        self._leave.pop()()
 
     # ---- connection -----------------------------------------------------------------------------
 
@@ -158,7 +162,7 @@ class Cluster:
             if self._backend is None:
                 self._backend = connect(self.backend_type, self._base, self._how)
                 if self.backend_type == "local" and self._backend.kind == "embedded":
-                    _say_once("no sbatch on this machine: jobs run on the embedded scheduler")
+                    say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend
 
     @property
@@ -410,35 +414,39 @@ class Cluster:
         """Your jobs that have not ended, as the scheduler lists them."""
         return self.backend.queue()
 
+    def accounting(
+        self, jobs: Sequence[Job[Any] | str], since: float | None = None
+    ) -> list[JobStatus]:
+        """What the scheduler's accounting keeps of jobs, one row per attempt; [] where it has none.
+
+        `since` is in seconds since the epoch; the last 30 days when left out.
+        """
+        ids = [job.bare if isinstance(job, Job) else str(parse_job_id(job)) for job in jobs]
+        return self.backend.accounting(ids, time.time() - 30 * 86400 if since is None else since)
+
+    def run(self, command: Sequence[str], timeout: float = 60.0) -> CommandResult:
+        """Run a program on the machine of the scheduler: `cluster.run(["sinfo", "-N"]).stdout`.
+
+        The words are given to it as they are; there is no shell between.
+        """
+        if isinstance(command, str) or not all(isinstance(word, str) for word in command):
+            raise errors.UsageError(
+                f"command={command!r} is not a list of words",
+                hint='write cluster.run(["sinfo", "-N"])',
+            )
+        if not command:
+            raise errors.UsageError("command=[] names no program", hint='write ["sinfo"]')
+        return CommandResult(*self.backend.run(command, timeout))
+
     def diagnose(self) -> dict[str, Any]:
         """What works and what does not, as a dictionary: for a first look, and for bug reports."""
-        facts: dict[str, Any] = {
-            "backend_type": self.backend_type,
-            "python": sys.version.split()[0],
-            "errors": [],
-        }
-        for name, ask in _QUESTIONS.items():
-            try:
-                facts[name] = ask(self)
-            except errors.SlurmError as error:
-                facts["errors"].append(str(error))
-        return facts
+        from slurm.diagnosis import diagnose
+
+        return diagnose(self)
 
     def __repr__(self) -> str:
         place = f"{self._how.name}:" if self._how is not None else ""
         return f"<Cluster {self.backend_type} {place}{self._base}>"
-
-
-_QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
-    "scheduler": lambda c: c.backend.hello()["scheduler"],
-    "job_base_dir": lambda c: c.base,
-    "job_base_dir_writable": lambda c: _writable(c),
-    "nodes": lambda c: len(c.backend.nodes()),
-    "partitions": lambda c: [row["name"] for row in c.backend.partitions()],
-    "queued_jobs": lambda c: len(c.backend.queue()),
-    "open_jobs": lambda c: c.watcher.open_jobs,
-    "scheduler_polls": lambda c: c.watcher.polls,
-}
 
 
 def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -455,58 +463,8 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     }
 
 
-#: What says how a host is reached by ssh.
-CONNECTION = (
-    *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
-    *("connect_timeout", "remote_python"),
-)
-
 #: What `Cluster` takes besides options of tasks.
 _ARGUMENTS = ("backend_type", "job_base_dir", "packaging", *CONNECTION)
-
-
-def _reached(
-    backend_type: str,
-    hostname: str | None,
-    given: tuple[Any, ...],
-    connect_timeout: float,
-    options: Mapping[str, Any],
-) -> SshSettings | None:
-    """How the host is reached; None for a cluster that needs no connection."""
-    secret = next((n for n in ("password", "passphrase", "token") if n in options), None)
-    if secret is not None:
-        raise errors.OptionError(
-            f"{secret}= is never taken as an argument: it could land on disk, in a log or in a "
-            "list of processes",
-            hint="use a key with an ssh-agent, or log in once by hand: slurm login HOST",
-        )
-    if backend_type != "ssh":
-        names = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
-        for name, value in zip(names, given, strict=True):
-            if value:
-                raise errors.OptionError(
-                    f'{name}={value!r} is for backend_type="ssh" only',
-                    hint='Cluster(backend_type="ssh", hostname=...)',
-                )
-        if hostname is not None:
-            raise errors.OptionError(
-                f"hostname={hostname!r} does not go with backend_type={backend_type!r}",
-                hint='leave backend_type out, or say backend_type="ssh"',
-            )
-        return None
-    from slurm.api.openssh import settings
-
-    username, port, identity_file, jump_host, ssh_options, remote_python = given
-    return settings(
-        hostname,
-        username=username,
-        port=port,
-        identity_file=identity_file,
-        jump_host=jump_host,
-        ssh_options=ssh_options,
-        connect_timeout=connect_timeout,
-        remote_python=remote_python,
-    )
 
 
 #: Arrays up to this size fit every scheduler, so its limits need not be asked for.
@@ -518,19 +476,6 @@ def _number(limits: dict[str, Any], *names: str) -> int | None:
     return min(found, default=None)
 
 
-def _writable(cluster: Cluster) -> bool:
-    facts = cluster.backend.hello()
-    if "problem" in facts:
-        return facts["problem"] is None
-    return os.access(_existing(cluster.base), os.W_OK)
-
-
-def _existing(path: str) -> str:
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    return path
-
-
 def _check_base(path: str) -> str:
     if any(c in path for c in "\n\r\0"):
         raise errors.OptionError(
@@ -538,39 +483,3 @@ def _check_base(path: str) -> str:
             hint="choose a directory whose name is one line of text",
         )
     return path
-
-
-# ---- which cluster a call goes to ---------------------------------------------------------------
-
-_active: contextvars.ContextVar[Cluster | None] = contextvars.ContextVar("slurm", default=None)
-_open: list[Cluster] = []
-_open_lock = threading.Lock()
-_said: set[str] = set()
-
-
-def active_cluster(name: str) -> Cluster:
-    """The cluster of the enclosing `with`; in a thread without one, the process's only open one."""
-    found = _active.get()
-    if found is not None:
-        return found
-    with _open_lock:
-        candidates = list(dict.fromkeys(_open))
-    if len(candidates) == 1:
-        return candidates[0]
-    if candidates:
-        raise errors.NoActiveCluster(
-            f"{name} was called in a thread without a cluster of its own, and "
-            f"{len(candidates)} clusters are open",
-            hint=f"say which one is meant: cluster.submit({name})(...)",
-        )
-    raise errors.NoActiveCluster(
-        f"{name} is a task and was called outside of a cluster",
-        hint=f"with Cluster(): {name}(...)   # runs as a job\n"
-        f"{name}.local(...){' ' * 16}# runs here, as a plain function",
-    )
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        log.warning("slurm: %s", text)

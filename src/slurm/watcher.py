@@ -66,7 +66,7 @@ class Watcher:
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
-        self.polls = 0
+        self.polls: int = 0
         self.looks = 0
         self.trouble: str | None = None
         self._trouble_since: float | None = None

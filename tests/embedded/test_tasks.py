@@ -375,3 +375,8 @@ def test_a_method_can_be_a_task(cluster: Cluster) -> None:
 
     assert Model(3).scale(5).result(WAIT) == 15
     assert Model.scale.options == {"nice": 1}
+
+
+def test_a_program_runs_where_the_scheduler_is(cluster: Cluster) -> None:
+    assert cluster.run(["printf", "a b"]).stdout == "a b"
+    assert cluster.accounting(["1"]) == []

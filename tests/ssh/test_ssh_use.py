@@ -268,3 +268,20 @@ def test_slurm_logs_follows_a_job_behind_ssh(
         "line 1",
         "line 2",
     ]
+
+
+def test_a_program_runs_there_and_accounting_answers(cluster: Cluster) -> None:
+    done = cluster.run(["printf", "%s", "it's $(here)"])
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "it's $(here)", "")
+    assert cluster.run(["false"]).exit_code == 1
+    with pytest.raises(errors.CommandRefused, match="no-such-program"):
+        cluster.run(["no-such-program"])
+    with pytest.raises(errors.UsageError, match="list of words"):
+        cluster.run("sinfo -N")
+    with cluster:
+        job = same(3)
+    job.result(60)
+    deadline = time.monotonic() + 30
+    while not (rows := cluster.accounting([job])) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert [row.job_id for row in rows] == [job.id]

@@ -379,6 +379,34 @@ class Agent:
         found = getattr(self.scheduler, what)()
         return [list(row) for row in found] if what == "queue" else found
 
+    def accounting(self, jobs: Sequence[str], since: float) -> List[List[Any]]:
+        """What accounting keeps of jobs, one row per attempt; nothing where there is none."""
+        if not hasattr(self.scheduler, "accounting"):
+            return []
+        rows = commands.expand_rows(self.scheduler.accounting(jobs, since))
+        return [list(row) for row in rows]
+
+    def run(self, command: Sequence[str], timeout: float) -> List[Any]:
+        """Run a program here, without a shell: its exit code and what it printed."""
+        import subprocess
+
+        try:
+            done = subprocess.run(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                timeout=timeout,
+            )
+        except subprocess.TimeoutExpired:
+            raise AgentError("request", f"{command[0]} did not end within {timeout} s") from None
+        except OSError as error:
+            raise AgentError("request", f"{command[0]} cannot be started: {error}") from error
+        texts = (
+            data[:READ_LIMIT].decode("utf-8", "replace") for data in (done.stdout, done.stderr)
+        )
+        return [done.returncode, *texts]
+
     # ---- files ----------------------------------------------------------------------------------
 
     def find_run(self, text: str) -> str:

@@ -237,6 +237,15 @@ class Backend(ABC):
         """This user's jobs that have not ended."""
         return [JobStatus(*row) for row in self._call("list", "queue")]
 
+    def accounting(self, jobs: Sequence[str], since: float) -> list[JobStatus]:
+        """What accounting keeps of jobs since a time, one row per attempt."""
+        return [JobStatus(*row) for row in self._call("accounting", list(jobs), since)]
+
+    def run(self, command: Sequence[str], timeout: float) -> tuple[int, str, str]:
+        """Run a program where the scheduler is, without a shell."""
+        code, out, err = self._call("run", list(command), timeout)
+        return code, out, err
+
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes of the cluster."""
         rows: list[dict[str, Any]] = self._call("list", "nodes")

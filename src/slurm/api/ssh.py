@@ -29,7 +29,7 @@ HOLD = 25.0
 PIECE = 4 << 20
 
 #: Verbs that would do harm if carried out twice: the agent remembers that it did them.
-_ONCE = frozenset(("order_step", "append_calls", "tell_pilot", "request"))
+_ONCE = frozenset(("order_step", "append_calls", "tell_pilot", "request", "run"))
 
 #: Verbs whose calls may need files that were not sent yet.
 _WITH_FILES = frozenset(("submit", "resume", "append_calls", "order_step"))

@@ -1,0 +1,61 @@
+"""How the host of a cluster is reached: the arguments of `Cluster` that speak of a connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from slurm import errors
+
+if TYPE_CHECKING:
+    from slurm.api.openssh import SshSettings
+
+#: What says how a host is reached by ssh.
+CONNECTION = (
+    *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
+    *("connect_timeout", "remote_python"),
+)
+
+
+def reached(
+    backend_type: str,
+    hostname: str | None,
+    given: tuple[Any, ...],
+    connect_timeout: float,
+    options: Mapping[str, Any],
+) -> SshSettings | None:
+    """How the host is reached; None for a cluster that needs no connection."""
+    secret = next((n for n in ("password", "passphrase", "token") if n in options), None)
+    if secret is not None:
+        raise errors.OptionError(
+            f"{secret}= is never taken as an argument: it could land on disk, in a log or in a "
+            "list of processes",
+            hint="use a key with an ssh-agent, or log in once by hand: slurm login HOST",
+        )
+    if backend_type != "ssh":
+        names = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
+        for name, value in zip(names, given, strict=True):
+            if value:
+                raise errors.OptionError(
+                    f'{name}={value!r} is for backend_type="ssh" only',
+                    hint='Cluster(backend_type="ssh", hostname=...)',
+                )
+        if hostname is not None:
+            raise errors.OptionError(
+                f"hostname={hostname!r} does not go with backend_type={backend_type!r}",
+                hint='leave backend_type out, or say backend_type="ssh"',
+            )
+        return None
+    from slurm.api.openssh import settings
+
+    username, port, identity_file, jump_host, ssh_options, remote_python = given
+    return settings(
+        hostname,
+        username=username,
+        port=port,
+        identity_file=identity_file,
+        jump_host=jump_host,
+        ssh_options=ssh_options,
+        connect_timeout=connect_timeout,
+        remote_python=remote_python,
+    )
