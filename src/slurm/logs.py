@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
@@ -12,6 +13,7 @@ from slurm.errors import SlurmError
 FOLLOW_HOLD = 1.0
 #: How much is read for the last lines at first, and at most.
 _TAIL, _TAIL_MOST = 64 << 10, 4 << 20
+_KILLED_CHILD = re.compile(r"slurm_script: line \d+: +\d+ .*\( trap '' ")
 
 
 class Log:
@@ -42,11 +44,15 @@ class Log:
             size *= 4
 
     def last_words(self, count: int) -> list[str]:
-        """The same for an error message: a log that cannot be read must not hide the reason."""
+        """The same for an error message: a log that cannot be read must not hide the reason.
+
+        Bash's own report of a killed child is left out: it shows our script, not the user's words.
+        """
         try:
-            return self.last_lines(count)
+            lines = self.last_lines(count + 1)
         except SlurmError:
             return []
+        return [line for line in lines if not _KILLED_CHILD.search(line)][-count:]
 
     def follow(self, count: int, over: Callable[[], bool]) -> Iterator[str]:
         """The last lines, then each new one until the job is over."""

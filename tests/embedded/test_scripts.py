@@ -259,3 +259,21 @@ def test_many_megabytes_of_output_are_no_trouble(tmp_path: Path) -> None:
         tmp_path,
     )
     assert out.split() == ["done", str(300 * 100_001), "5"]
+
+
+def test_a_killed_job_shows_the_users_words_and_not_our_script(tmp_path: Path) -> None:
+    out = run(
+        """
+        import os
+        from slurm import Cluster, task
+        @task
+        def crash():
+            print("allocating the big array", flush=True)
+            os.kill(os.getpid(), 9)
+        with Cluster("embedded", job_base_dir="jobs"):
+            print(crash().exception(60))
+        """,
+        tmp_path,
+    )
+    assert "| allocating the big array" in out
+    assert "trap" not in out
