@@ -73,7 +73,14 @@ test: dev packages  ## everything that CI runs: lint, types and all tiers of tes
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
 	  test-unit test-embedded test-docs test-slurm test-ssh
 
-test-full: test faults bench  ## test, then the long fault campaign and the benchmarks
+test-full: override PYTEST_ARGS += --full
+test-full: BUDGET_UNIT = 1200
+test-full: BUDGET_EMBEDDED = 2400
+test-full: BUDGET_SLURM = 3600
+test-full: BUDGET_DOCS = 1200
+test-full: BUDGET_SSH = 2400
+export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH
+test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit --session-timeout=$(BUDGET_UNIT)

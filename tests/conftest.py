@@ -34,6 +34,23 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--full", action="store_true", help="also the tests marked full")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "full: more cases of a promise; only in make test-full")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`make test` keeps one case of each promise; the others run where --full asks for them."""
+    if config.getoption("--full"):
+        return
+    full = [item for item in items if item.get_closest_marker("full")]
+    items[:] = [item for item in items if not item.get_closest_marker("full")]
+    config.hook.pytest_deselected(items=full)
+
+
 @pytest.fixture(autouse=True)
 def _clean_environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """No variable of the developer's own Slurm, or of another test's, changes what a test sees."""
