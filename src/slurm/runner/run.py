@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _pickle
+import gc
 import os
 import sys
 import time
@@ -254,6 +255,12 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
     from slurm.runner import children
 
     children.install()
+    # The pickle needs cloudpickle, which imports much: nothing of that is ever garbage.
+    gc.disable()
+    import cloudpickle  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
     return _pickle.loads(pickled)
 
 
