@@ -80,7 +80,7 @@ class RestClient:
         path: str,
         *,
         body: object = None,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, str] | Sequence[tuple[str, str]] | None = None,
         plugin: str = "slurm",
         timeout: float | None = None,
     ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class RestClient:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise RestUnreachable(
-                f"slurmrestd at {self.url} did not answer: {error or type(error).__name__}",
+                f"slurmrestd at {self.url} did not answer: {error!r}",
                 perhaps_done=sent,
                 hint="is slurmrestd running, and does its address and port match?",
             ) from error
@@ -218,8 +218,8 @@ def read_answer(status: int, content_type: str, content: bytes, path: str) -> di
 def _refusal(status: int, errors: list[dict[str, Any]], path: str) -> RestError:
     numbers = [int(e.get("error_number") or 0) for e in errors]
     number = next((n for n in numbers if n), 0)
-    words = [str(e.get("description") or e.get("error") or "") for e in errors]
-    said = next((w for w in words if w), "no reason given")
+    words = dict.fromkeys(str(e.get(key) or "") for e in errors for key in ("error", "description"))
+    said = "; ".join(w for w in words if w) or "no reason given"
     away = status in (502, 503, 504) or number in UNREACHABLE_NUMBERS
     kind = RestUnreachable if away else RestRefused
     return kind(

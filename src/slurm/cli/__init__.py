@@ -36,6 +36,7 @@ _ABOUT = "Python functions as Slurm jobs, and a real Slurm cluster in one comman
 # A verb group is imported only when it is called, and cyclopts with rich only then, too:
 # `slurm --help` is made from this table and answers at once.
 _GROUPS = (
+    ("bridge", "let Slurm place Kubernetes pods: run, render, doctor, explain"),
     ("cluster", "bring a real Slurm cluster up on this machine, look at it, take it down"),
     ("graph", "draw the jobs of a workflow, what waits for what, with states and times"),
     ("logs", "show what a job printed, or follow it while it runs"),
