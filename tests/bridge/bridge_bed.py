@@ -95,12 +95,14 @@ class Bed:
             base[key] = {**base[key], **value} if both else value
         return parse_settings(msgspec.json.encode(base))
 
-    async def bridge(self, **changes: Any) -> RunningBridge:
+    async def bridge(self, only: str = "", holder: str = "", **changes: Any) -> RunningBridge:
         """Start a bridge as the bridge's own user, with the rights that it ships with."""
         bridge = Bridge(
             self.settings(**changes),
             self.plane.access(BRIDGE),
             webhook_url=f"https://127.0.0.1:{self.webhook_port}",
+            holder=holder,
+            parts=frozenset({only} if only else {"webhook", "controllers"}),
         )
         running = RunningBridge(bridge, asyncio.ensure_future(bridge.run()))
         self._tasks.append(running.task)
@@ -195,9 +197,7 @@ class Bed:
 
     # ---- waiting ---------------------------------------------------------------------------------
 
-    async def until(
-        self, holds: Callable[[], bool], what: str, patience: float = PATIENCE
-    ) -> None:
+    async def until(self, holds: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
         end = time.monotonic() + patience
         while time.monotonic() < end:
             with contextlib.suppress(RestError):
@@ -217,7 +217,9 @@ class Bed:
                 if holds(pod):
                     return pod
             await asyncio.sleep(0.05)
-        raise AssertionError(f"waited in vain: {name} {what}; it is {pod}; {await self.events(name)}")
+        raise AssertionError(
+            f"waited in vain: {name} {what}; it is {pod}; {await self.events(name)}"
+        )
 
     async def running(self, *names: str) -> list[Pod]:
         found = []
@@ -306,5 +308,3 @@ async def bed(
             yield made
         finally:
             await made.clean()
-
-

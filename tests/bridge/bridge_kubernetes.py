@@ -8,12 +8,12 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
+from bridge_processes import Daemon, free_port
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from slurm.bridge.certificates import make_certificate
 from slurm.bridge.kube import Access, read_kubeconfig
-from bridge_processes import Daemon, free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ADMIN, BRIDGE, USER = "admin-token", "bridge-token", "user-token"

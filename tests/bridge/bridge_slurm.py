@@ -10,10 +10,11 @@ import os
 import time
 from pathlib import Path
 
-from slurm.api.rest_client import RestClient
-from slurm.errors import RestError
 from bridge_kubernetes import built
 from bridge_processes import Daemon, free_port, listens
+
+from slurm.api.rest_client import RestClient
+from slurm.errors import RestError
 
 CONF = """\
 ClusterName={name}

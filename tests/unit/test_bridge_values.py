@@ -163,7 +163,9 @@ def test_the_first_rule_that_fits_says_who_a_pod_is() -> None:
 
 
 def test_nobody_is_anybody_without_a_rule() -> None:
-    assert "no identity rule maps namespace 'other'" in identify(RULES, Requester("other"), {}).problem
+    assert (
+        "no identity rule maps namespace 'other'" in identify(RULES, Requester("other"), {}).problem
+    )
     assert identify(RULES, Requester("ci-7", "default"), {}).problem
 
 
@@ -348,7 +350,9 @@ def test_features_follow_without_a_new_node() -> None:
 
 
 def test_the_taint_is_put_on_and_taken_off() -> None:
-    assert plan_node(node(taints=[]), slurm(), SETTINGS) == [SetTaint(node(taints=[]), "NoSchedule")]
+    assert plan_node(node(taints=[]), slurm(), SETTINGS) == [
+        SetTaint(node(taints=[]), "NoSchedule")
+    ]
     assert plan_node(node(), slurm(), NodeSettings(taint="none")) == [SetTaint(node(), None)]
 
 
@@ -363,7 +367,10 @@ def test_an_old_slurm_gets_states_only() -> None:
 
 def test_a_node_selector_and_an_affinity_keep_a_pod_away() -> None:
     assert objection(pod({"nodeSelector": {"zone": "a"}}), node(taints=[]))
-    assert objection(pod({"nodeSelector": {"zone": "a"}}), node(taints=[], labels={"zone": "a"})) is None
+    assert (
+        objection(pod({"nodeSelector": {"zone": "a"}}), node(taints=[], labels={"zone": "a"}))
+        is None
+    )
     rule = {"key": "zone", "operator": "In", "values": ["b"]}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [rule]}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
@@ -469,7 +476,10 @@ def test_a_question_is_read_from_the_api_server_s_json() -> None:
         "operation": "CREATE",
         "namespace": "team",
         "userInfo": {"username": "bob", "groups": ["people"]},
-        "object": {"metadata": {"name": "p", "creationTimestamp": None}, "spec": {"containers": []}},
+        "object": {
+            "metadata": {"name": "p", "creationTimestamp": None},
+            "spec": {"containers": []},
+        },
     }
     question = read_question(request, {})
     assert (question.user, question.groups, question.pod.metadata.name) == ("bob", ("people",), "p")
@@ -502,7 +512,9 @@ def test_a_wrong_configuration_is_refused_with_its_place(text: str, words: str) 
 def test_the_webhook_concerns_opted_in_namespaces_only() -> None:
     (expression,) = selector(CONFIG)["matchExpressions"]
     assert expression["values"] == ["team"]
-    assert selector(Settings(namespace_selector={"slurm": "yes"})) == {"matchLabels": {"slurm": "yes"}}
+    assert selector(Settings(namespace_selector={"slurm": "yes"})) == {
+        "matchLabels": {"slurm": "yes"}
+    }
     for hook in webhooks(CONFIG, "Q0E="):
         assert hook["webhooks"][0]["failurePolicy"] == "Fail"
         assert hook["webhooks"][0]["timeoutSeconds"] <= 5

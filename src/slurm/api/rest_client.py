@@ -86,8 +86,8 @@ class RestClient:
     ) -> dict[str, Any]:
         """Ask for `path` of a plugin (`slurm` or `slurmdb`) and return the answer.
 
-        A GET is asked once more where the connection broke; nothing else ever is, and its error
-        says with `perhaps_done` whether it may have arrived.
+        Only a GET is ever sent twice; the error of anything else says with `perhaps_done` whether
+        it may have arrived.
         """
         for again in (True, False):
             asked = self.version
@@ -100,9 +100,6 @@ class RestClient:
                 # The daemon was upgraded. What it does not serve it did not do.
                 self._version = None
                 if not again:
-                    raise
-            except RestUnreachable:
-                if not again or method != "GET":
                     raise
         raise AssertionError("not reached")
 
@@ -122,7 +119,18 @@ class RestClient:
         )
 
     def _ask(self, method: str, path: str, body: object, timeout: float) -> dict[str, Any]:
-        """One request. Whatever goes wrong on the way becomes one of our errors."""
+        """One request; a GET goes out again where a connection that was kept open had closed."""
+        kept = getattr(self._local, "connection", None)
+        if method == "GET" and kept is not None and kept.sock is not None:
+            try:
+                return self._send(method, path, body, timeout)
+            except RestUnreachable as error:
+                if error.status or isinstance(error.__cause__, TimeoutError):
+                    raise
+        return self._send(method, path, body, timeout)
+
+    def _send(self, method: str, path: str, body: object, timeout: float) -> dict[str, Any]:
+        """Send it once. Whatever goes wrong on the way becomes one of our errors."""
         data = None if body is None else json.dumps(body).encode()
         headers = {"Accept": "application/json", **self._credentials()}
         if data is not None:

@@ -66,8 +66,7 @@ async def examine(settings: Settings, access: Access) -> list[Finding]:
 
 async def _slurm_findings(slurm: SlurmJobs) -> list[Finding]:
     try:
-        answer = await slurm.call("GET", "ping/")
-        await slurm.nodes()
+        answer = await slurm.call("GET", "nodes/")
     except RestError as error:
         return [Finding("Slurm", False, error.message, error.hint or "")]
     about = (answer.get("meta") or {}).get("slurm") or {}

@@ -149,11 +149,9 @@ class JobsView:
         live = [j for j, job in self.jobs.items() if job.live]
         unknown = [j for j in self._gang if j not in self.jobs and j not in self._missing]
         watched = [*live, *unknown]
-        if not watched:
-            # Nobody is waited for; ask anyway, so that readiness is known.
-            await self._slurm.call("GET", "ping/")
-            return
-        states = await self._slurm.states(watched)
+        # Where nobody is waited for it asks all the same, so that readiness is known. A ping would
+        # not do: it is answered without a controller and with any token.
+        states = await self._slurm.states(watched or [1])
         changed = [j for j in watched if j in states and self._differs(j, states[j])]
         await asyncio.gather(*(self._look(j) for j in [*changed, *self._stale(states)]))
         for job in watched:

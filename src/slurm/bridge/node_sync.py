@@ -12,6 +12,7 @@ import msgspec
 from slurm.bridge import nodes as n
 from slurm.bridge.kube import MERGE, Kube, KubeError
 from slurm.bridge.kube_types import Node, Pod
+from slurm.bridge.lease import NotLeader
 from slurm.bridge.names import FIELD_MANAGER, TAINT
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
@@ -66,7 +67,7 @@ class NodeSync:
             try:
                 await self._round()
                 self.rounds += 1
-            except (RestError, KubeError) as error:
+            except (RestError, KubeError, NotLeader) as error:
                 log.warning("nodes: %s", error.message)
             try:
                 await asyncio.wait_for(self._wake.wait(), _ROUND_S)

@@ -52,16 +52,13 @@ class SlurmJobs:
         self.kubernetes = kubernetes
         self.cluster = cluster
         self.metrics = metrics
+        # The number of the API version, such as 45, as the last good answer came with it.
+        self.api = 0
         self._threads = ThreadPoolExecutor(8, thread_name_prefix="slurmrestd")
 
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown(wait=False, cancel_futures=True)
-
-    @property
-    def api(self) -> int:
-        """The number of the API version, such as 45."""
-        return int(self.client.version.rpartition(".")[2])
 
     @property
     def external_jobs(self) -> bool:
@@ -79,10 +76,11 @@ class SlurmJobs:
         """One request, timed and counted; an answer of another cluster is an error."""
         loop, start = asyncio.get_running_loop(), time.monotonic()
         try:
-            answer = await loop.run_in_executor(
-                self._threads, lambda: self.client.call(method, path, body=body, query=query)
+            answer, version = await loop.run_in_executor(
+                self._threads, self._call, method, path, body, query
             )
             self._check(answer)
+            self.api = int(version.rpartition(".")[2])
         except RestError as error:
             self.metrics.rest_errors.labels(
                 number=str(error.number), kind=type(error).__name__
@@ -92,6 +90,12 @@ class SlurmJobs:
         self.metrics.slurm_up.set(1)
         self.metrics.rest_seconds.labels(method=method).observe(time.monotonic() - start)
         return answer
+
+    def _call(
+        self, method: str, path: str, body: object, query: Any
+    ) -> tuple[dict[str, Any], str]:
+        """In a thread: agreeing on a version may take requests of its own."""
+        return self.client.call(method, path, body=body, query=query), self.client.version
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         name = (((answer.get("meta") or {}).get("slurm")) or {}).get("cluster")
