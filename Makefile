@@ -20,6 +20,7 @@ BUDGET_EMBEDDED ?= 300
 BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
+BUDGET_BRIDGE ?= 600
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
@@ -29,7 +30,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-docs faults soak bench docs lock wheel clean
+  test-embedded test-slurm test-ssh test-bridge test-docs kubernetes faults soak bench docs lock \
+  wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -71,9 +73,15 @@ lint: dev  ## ruff check, ruff format --check
 typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
-test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
+test: kubernetes dev packages  ## everything that CI runs: lint, types and all tiers of tests
+	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh
+	  test-unit test-embedded test-docs test-slurm test-ssh test-bridge
+
+# Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
+# the tier that needs it waits for it.
+kubernetes:
+	@nice -n 19 setsid hack/build-kubernetes > /dev/null 2>&1 < /dev/null &
 
 test-full: override PYTEST_ARGS += --full
 test-full: BUDGET_UNIT = 1200
@@ -81,7 +89,8 @@ test-full: BUDGET_EMBEDDED = 2400
 test-full: BUDGET_SLURM = 3600
 test-full: BUDGET_DOCS = 1200
 test-full: BUDGET_SSH = 2400
-export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH
+test-full: BUDGET_BRIDGE = 3600
+export PYTEST_ARGS BUDGET_BRIDGE BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
@@ -98,6 +107,9 @@ test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
 	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
+
+test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
+	$(PYTEST) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600

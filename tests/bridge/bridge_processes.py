@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -36,11 +37,9 @@ class Daemon:
         if self.process is None:
             return
         for each in (how, signal.SIGKILL):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 # Its own session, so its children go with it.
                 os.killpg(self.process.pid, each)
-            except ProcessLookupError:
-                pass
             try:
                 self.process.wait(15)
                 break

@@ -60,7 +60,8 @@ def test_a_bridge_killed_at_any_write_makes_no_second_job_and_loses_no_pod(
 
 def _kind(write: str) -> str:
     method, _, path = write.partition(" ")
-    return f"{method} {'job' if path.startswith('job/') else 'binding' if 'binding' in path else 'pod'}"
+    of_pod = "binding" if "binding" in path else "pod"
+    return f"{method} {'job' if path.startswith('job/') else of_pod}"
 
 
 async def _until_dead_or_done(bed: Bed, name: str, task: asyncio.Task[None]) -> None:

@@ -126,7 +126,10 @@ def _deployment(settings: Settings, image: str, replicas: int) -> dict[str, Any]
         ],
         "livenessProbe": probe("/healthz"),
         "readinessProbe": probe("/readyz"),
-        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        },
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,

@@ -91,9 +91,7 @@ class SlurmJobs:
         self.metrics.rest_seconds.labels(method=method).observe(time.monotonic() - start)
         return answer
 
-    def _call(
-        self, method: str, path: str, body: object, query: Any
-    ) -> tuple[dict[str, Any], str]:
+    def _call(self, method: str, path: str, body: object, query: Any) -> tuple[dict[str, Any], str]:
         """In a thread: agreeing on a version may take requests of its own."""
         return self.client.call(method, path, body=body, query=query), self.client.version
 
