@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import subprocess
+import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from bridge_kubelet import EXIT, Kubelet
 from bridge_kubernetes import BRIDGE, USER, ControlPlane
-from bridge_processes import free_port
+from bridge_processes import Daemon, free_port
 from bridge_slurm import SlurmRest
 
 from slurm.bridge.kube import MERGE, STRATEGIC, Kube, KubeError
@@ -308,3 +312,47 @@ async def bed(
             yield made
         finally:
             await made.clean()
+
+
+class Program:
+    """`slurm bridge` as a process of its own, with its configuration in files."""
+
+    def __init__(self, bed: Bed, folder: Path, **changes: Any) -> None:
+        self.bed = bed
+        self.settings = bed.settings(**changes)
+        self.config = folder / f"bridge-{bed.token}.yaml"
+        self.config.write_bytes(msgspec.json.encode(self.settings))
+        self.kubeconfig = folder / f"bridge-{bed.token}.kubeconfig"
+        self.kubeconfig.write_bytes(msgspec.json.encode(bed.plane.kubeconfig(BRIDGE)))
+        self.daemon = Daemon(f"bridge-{bed.token}", self.words("run", *self._where()), folder)
+
+    def words(self, *more: str) -> list[str]:
+        files = ["--config", str(self.config), "--kubeconfig", str(self.kubeconfig)]
+        start = "from slurm.cli import main; main()"
+        return [sys.executable, "-c", start, "bridge", *more, *files]
+
+    def _where(self) -> list[str]:
+        return ["--webhook-url", f"https://127.0.0.1:{self.bed.webhook_port}"]
+
+    async def start(self) -> None:
+        self.daemon.start()
+        port = self.settings.health_port
+        await self.bed.until(lambda: self._ready(port), f"ready: {self.daemon.tail()}")
+
+    @staticmethod
+    def _ready(port: int) -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+    def metrics(self) -> dict[str, float]:
+        url = f"http://127.0.0.1:{self.settings.health_port}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            lines = answer.read().decode().splitlines()
+        pairs = (line.rpartition(" ") for line in lines if not line.startswith("#"))
+        return {name: float(value) for name, _, value in pairs}
+
+    def say(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(self.words(*more), capture_output=True, text=True, timeout=60)

@@ -309,7 +309,8 @@ def test_a_busy_node_of_another_size_is_drained_and_the_drain_is_not_undone() ->
 @pytest.mark.parametrize(
     ("there", "unready", "state"),
     [(node(unschedulable=True), 0, "DRAIN"), (node("False"), 0, "DRAIN"),
-     (node("False"), 99, "DOWN"), (node(meta={"deletionTimestamp": "2030-01-01T00:00:00Z"}), 0, "DRAIN")],
+     (node("False"), 99, "DOWN"),
+     (node(meta={"deletionTimestamp": "2030-01-01T00:00:00Z"}), 0, "DRAIN")],
 )  # fmt: skip
 def test_a_node_out_of_service_leaves_service_in_slurm(
     there: Node, unready: float, state: str
@@ -452,7 +453,8 @@ def test_what_an_owner_s_annotations_ask_for_is_checked_and_copied() -> None:
 @pytest.mark.parametrize(
     "new",
     [admitted(labels={JOB: "9"}), admitted(annotations={USER: "root"}),
-     admitted(schedulingGates=[]), admitted(annotations={HELD: "x"}), admitted(annotations={"slurm-sdk/priority": "9"}),
+     admitted(schedulingGates=[]),
+     admitted(annotations={HELD: "x"}), admitted(annotations={"slurm-sdk/priority": "9"}),
      admitted(annotations={"slurm-sdk/partition": "a b"})],
 )  # fmt: skip
 def test_nobody_but_the_bridge_changes_what_admission_wrote(new: Pod) -> None:

@@ -18,7 +18,7 @@ def quantity(text: str | int | float) -> Decimal:
         raise ValueError(f"{text!r} is not a quantity such as 2, 500m or 4Gi")
     number, unit = Decimal(match[1]), match[2]
     if unit in _BINARY:
-        return number * 1024 ** _BINARY[unit]
+        return number * Decimal(1024) ** _BINARY[unit]
     if unit in _SCALE:
         return number.scaleb(_SCALE[unit])
     if unit[:1] in "eE" and unit[1:].lstrip("+-").isdigit():
