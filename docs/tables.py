@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 from slurm import errors
+from slurm.bridge.gang import STATES
+from slurm.bridge.names import PREFIX
+from slurm.bridge.parameters import PARAMETERS
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
@@ -54,6 +57,25 @@ def errors_table() -> str:
     return _table(rows)
 
 
+def parameters_table() -> str:
+    """Every annotation that a pod may carry for Slurm."""
+    rows = [("annotation", "meaning", "")]
+    for each in PARAMETERS.values():
+        guarded = "only where the identity rule allows it" if each.guarded else ""
+        rows.append((f"`{PREFIX}{each.name}`", each.meaning, guarded))
+    return _table(rows)
+
+
+def bridge_states_table() -> str:
+    """What each state of a placeholder means for its pod."""
+    rows = [("job is", "a pod that waits", "a pod that was placed")]
+    rows += [
+        (f"`{state.value}`", waiting.value, f"{placed.value} (`{reason}`)")
+        for state, (waiting, placed, reason) in STATES.items()
+    ]
+    return _table(rows)
+
+
 def _is_ours(cls: type) -> bool:
     return issubclass(cls, errors.SlurmError)
 
@@ -70,6 +92,8 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "parameters": parameters_table,
+    "bridge_states": bridge_states_table,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 

@@ -7,6 +7,7 @@ changed. A job counts as gone only when Slurm has said twice, some time apart, t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -28,7 +29,7 @@ _REASON_S, _REASONS_A_ROUND = 10.0, 4
 # Without an answer for so long nothing is decided.
 _FRESH_S = 15.0
 # After a change the next look comes soon.
-_BRISK_S = 5.0
+_SOONEST_S, _BRISK_S = 0.1, 5.0
 
 
 class JobsView:
@@ -121,15 +122,15 @@ class JobsView:
             await self._pause()
 
     async def _pause(self) -> None:
-        waits = any(job.state.pending for job in self.jobs.values())
-        brisk = waits or self._suspects or time.monotonic() - self._stirred < _BRISK_S
+        """Soon after a change, then more and more slowly: Slurm starts most jobs at once or late."""
+        quiet = time.monotonic() - self._stirred
+        waits = any(job.state.pending for job in self.jobs.values()) or bool(self._suspects)
+        if waits or quiet < _BRISK_S:
+            await asyncio.sleep(min(self._settings.poll, max(_SOONEST_S, quiet / 3)))
+            return
         self._wake.clear()
-        await asyncio.sleep(self._settings.poll if brisk else 0)
-        if not brisk:
-            try:
-                await asyncio.wait_for(self._wake.wait(), self._settings.idle_poll)
-            except asyncio.TimeoutError:
-                return
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), self._settings.idle_poll)
 
     async def _list(self) -> None:
         begun = time.monotonic()

@@ -109,12 +109,12 @@ class NodeSync:
 
     async def _try(self, action: n.NodeAction) -> None:
         self._fence()
-        log.info("%s", action)
+        log.info("node %s: %s", _name(action), type(action).__name__)
         try:
             await self._do(action)
         except RestRefused as error:
             # One node that Slurm refuses holds up no other.
-            log.warning("%s: %s", action, error.message)
+            log.warning("node %s: %s", _name(action), error.message)
 
     async def _do(self, action: n.NodeAction) -> None:
         match action:
@@ -149,6 +149,16 @@ class NodeSync:
             content_type=MERGE,
             query={"fieldManager": FIELD_MANAGER},
         )
+
+
+def _name(action: n.NodeAction) -> str:
+    match action:
+        case n.Create(shape):
+            return shape.name
+        case n.SetTaint(node) | n.Cordon(node):
+            return node.metadata.name
+        case _:
+            return action.name
 
 
 def _matters(node: Node) -> tuple[object, ...]:
