@@ -80,11 +80,12 @@ def submit_cached(
     calls: Sequence[Call],
     common: Mapping[str, Any],
     submit: Callable[[Sequence[Call]], Plan],
+    names: Sequence[str] = (),
     watch: bool = True,
 ) -> list[Job[Any]]:
     """The jobs of calls, in order: finished ones for known calls, new ones for the others.
 
-    `submit` makes the plan of those that have to be made.
+    `submit` makes the plan of those that have to be made; `names` are theirs in a workflow.
     """
     function = submitter.task.unwrapped
     cluster, kind = submitter.cluster, submitter.packaging
@@ -94,7 +95,8 @@ def submit_cached(
     missing = [position for position in range(len(calls)) if position not in hits]
     if missing or not calls:
         plan = replace(submit([calls[p] for p in missing]), keys=tuple(keys[p] for p in missing))
-        for position, job in zip(missing, submitter.send(plan, watch), strict=True):
+        own = [names[position] for position in missing] if names else []
+        for position, job in zip(missing, submitter.send(plan, watch, own), strict=True):
             job.cache_key = keys[position]
             hits[position] = job
     return [hits[position] for position in range(len(calls))]

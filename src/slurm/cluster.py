@@ -113,7 +113,7 @@ class Cluster:
         self._connecting = threading.Lock()
         self._leave: list[Callable[[], None]] = []
         self.sdk_is_there = False
-        self.collecting: Batch | None = None
+        self._batch: Batch | None = None
         self._limits: dict[str, Any] | None = None
 
     # ---- other ways to make one -----------------------------------------------------------------
@@ -151,7 +151,10 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave.pop()()
+        try:
+            self.send_batch()
+        finally:
+            self._leave.pop()()
 
     # ---- connection -----------------------------------------------------------------------------
 
@@ -251,11 +254,13 @@ class Cluster:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Collect the calls of this block; at its end those of one task and layer go out as one
-        array. A job whose result is asked for inside sends out all that was collected so far."""
-        if self.collecting is not None:
+        array. A job whose result, id or run is asked for inside sends out all that was collected
+        so far."""
+        if self._batch is not None:
             yield  # the outer block sends
             return
-        self.collecting = batch = Batch()
+        self.send_batch()  # what a workflow has collected before
+        self._batch = batch = Batch()
         try:
             yield
         except BaseException:  # raised again; nothing of the block is submitted
@@ -264,12 +269,19 @@ class Cluster:
         else:
             batch.send()
         finally:
-            self.collecting = None
+            self._batch = None
+
+    @property
+    def collecting(self) -> Batch | None:
+        """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
+        journal = self.journal if self._batch is None else None
+        return self._batch if journal is None else journal.batch
 
     def send_batch(self) -> None:
-        """Submit what the open batch has collected so far."""
-        if self.collecting is not None:
-            self.collecting.send()
+        """Submit what was collected so far."""
+        batch = self.collecting
+        if batch is not None:
+            batch.send()
 
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
         """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.
@@ -336,6 +348,8 @@ class Cluster:
 
         The children of workflows are cancelled too, unless `children=False`.
         """
+        for job in jobs:
+            job.sent()
         asked = [job for job in jobs if not job.settled]
         above = [job for job in asked if job.is_workflow and children]
         for job in above:

@@ -65,7 +65,6 @@ class JobView(Future[T]):
 
     cluster: Cluster
     key: JobKey | None
-    run: str
     name: str
     index: int
     part: Part | None
@@ -82,14 +81,25 @@ class JobView(Future[T]):
         """Read what is new about the job."""
         raise NotImplementedError
 
+    def sent(self) -> None:
+        """See to it that the call is submitted."""
+        raise NotImplementedError
+
+    @property
+    def run(self) -> str:
+        """The name of the run, relative to the base directory."""
+        raise NotImplementedError
+
     @property
     def id(self) -> str:
-        """The job's id: `123`, or `123_4` in an array; "" while it waits to be submitted."""
+        """The job's id: `123`, or `123_4` in an array; "" while a part of a long map waits."""
+        self.sent()
         return "" if self.key is None else self.key.job_id
 
     @property
     def bare(self) -> str:
         """The id without the name of a cluster."""
+        self.sent()
         return "" if self.key is None else self.key.bare
 
     @property

@@ -18,6 +18,7 @@ from slurm.model.packs import plan_packs
 from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.packaging.sdk import sdk_hash
+from slurm.recall import once
 from slurm.rendering import Environment, Submission
 from slurm.submission import Plan, make_array, send
 
@@ -62,8 +63,13 @@ def resubmit(
     )
     cut = cluster.cut(count, submission.throttle is not None)
     plan = Plan(name, submission, function, arguments, cut, ())
-    jobs = send(cluster, plan, rundir.encode_arguments(chosen))
-    return make_array(cluster, submission.relative, name, jobs)
+    jobs = once(
+        cluster,
+        function.target,
+        arguments,
+        lambda names: send(cluster, plan, rundir.encode_arguments(chosen), names=names),
+    )
+    return make_array(cluster, jobs[0].run, name, jobs)
 
 
 def _whole(cluster: Cluster, run: str, name: str) -> bytes:

@@ -67,6 +67,10 @@ PREVIOUS = "@previous@"
 TOKEN = "@part@"
 
 
+#: The owner of a part that must not run: its sender died before it was submitted.
+NOBODY = "nobody"
+
+
 def ids_token(run: str) -> str:
     """Stands in a dependency for the ids of all parts of a run, until they are known."""
     return f"@ids:{run}@"

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
@@ -20,7 +20,6 @@ from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
-from slurm.metadata import read_metadata
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs
@@ -31,6 +30,7 @@ from slurm.packaging.function import ShippedFunction, context_parameter, ship_fu
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
+from slurm.recall import name_call, once, recall_each
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
 from slurm.retry import Again, policy_of, render_guard_script, with_requeue
 from slurm.task import Task
@@ -129,6 +129,13 @@ class Plan:
         )
 
 
+class Code(NamedTuple):
+    """The function of calls as it travels, and how Python starts for it."""
+
+    environment: Environment
+    function: ShippedFunction
+
+
 class Submitter(Generic[P, T]):
     """Submits calls of one task with fixed options; options and arguments cannot collide."""
 
@@ -163,7 +170,9 @@ class Submitter(Generic[P, T]):
             return self._cached([Call(args, kwargs)], None, {}, array=False)[0]
         return self.send(self.plan(*args, **kwargs))[0]
 
-    def send_calls(self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool) -> None:
+    def send_calls(
+        self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool, code: Code
+    ) -> None:
         """Submit calls that were kept for later; `same`: all wait for the same jobs.
 
         Where they do not, the array begins when all they wait for are over, and each of its
@@ -172,13 +181,17 @@ class Submitter(Generic[P, T]):
         array = len(calls) > 1
         throttle = self.options.get("array_throttle") if array else None
         loose = array and not same
+        names = [job.call_name for job in jobs if job.call_name is not None]
         if self.options.get("cache"):
-            sent_jobs = self._cached(calls, throttle, {}, array, loose, watch=False)
+            found = self._cached(calls, throttle, {}, array, loose, names, code, watch=False)
         else:
-            plan = self._plan(calls, throttle, {}, array, loose)
-            sent_jobs = self.send(plan, watch=False)
-        for job, sent in zip(jobs, sent_jobs, strict=True):
+            shipped = self._ship(calls, {}, array, code)
+            found = self.send(self._plan(shipped, throttle, array, loose), False, names)
+        journal = self.cluster.journal
+        for job, sent in zip(jobs, found, strict=True):
             job.take_place(sent)
+            if journal is not None:
+                journal.keep_one(job)
             job.watch()
 
     def map(
@@ -196,19 +209,25 @@ class Submitter(Generic[P, T]):
 
             return debug_map(self, [call_of(item, unpack) for item in items], common or {})
         if self.options.get("cache") and pack is None:
-            calls = [call_of(item, unpack) for item in items]
-            limit = self._throttle(max_concurrent)
-            jobs = self._cached(calls, limit, common or {}, array=True)
-            new = next((job for job in jobs if not job.cached), jobs[0])
-            return make_array(self.cluster, new.run, self.task.name, jobs)
-        plan = self.plan_map(
-            items, max_concurrent=max_concurrent, common=common, unpack=unpack, pack=pack
-        )
-        return make_array(self.cluster, plan.submission.relative, plan.name, self.send(plan))
+            return self._cached_map(
+                [call_of(item, unpack) for item in items], max_concurrent, common
+            )
+        calls = (call_of(item, unpack) for item in items)
+        limit = self._throttle(max_concurrent)
+        shipped = self._ship(calls, common or {}, array=True)
+
+        def submit(names: Sequence[str]) -> list[Job[T]]:
+            plan = self._plan(shipped, limit, array=True, pack=pack)
+            return self.send(plan, names=names)
+
+        code, arguments = shipped
+        jobs = once(self.cluster, code.function.target, arguments, submit)
+        return make_array(self.cluster, jobs[0].run, jobs[0].name, jobs)
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Everything about a call that can be decided before it is submitted."""
-        return self._plan([Call(args, kwargs)], None, {}, array=False)
+        shipped = self._ship([Call(args, kwargs)], {}, array=False)
+        return self._plan(shipped, None, array=False)
 
     def plan_map(
         self,
@@ -222,7 +241,7 @@ class Submitter(Generic[P, T]):
         """The same for a map."""
         calls = (call_of(item, unpack) for item in items)
         limit = self._throttle(max_concurrent)
-        return self._plan(calls, limit, common or {}, array=True, pack=pack)
+        return self._plan(self._ship(calls, common or {}, array=True), limit, array=True, pack=pack)
 
     def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")
@@ -236,37 +255,79 @@ class Submitter(Generic[P, T]):
         common: Mapping[str, Any],
         array: bool,
         loose: bool = False,
+        names: Sequence[str] = (),
+        code: Code | None = None,
         watch: bool = True,
     ) -> list[Job[T]]:
         """Submit those of the calls whose values are not there yet; the jobs of all."""
 
         def plan(missing: Sequence[Call]) -> Plan:
-            return self._plan(missing, throttle, common, array, loose)
+            return self._plan(self._ship(missing, common, array, code), throttle, array, loose)
 
-        return submit_cached(self, calls, common, plan, watch)
+        return submit_cached(self, calls, common, plan, names, watch)
 
-    def _plan(
+    def _cached_map(
         self,
-        calls: Iterable[Call],
-        throttle: object,
-        common: Mapping[str, Any],
-        array: bool,
-        loose: bool = False,
-        pack: int | str | None = None,
-    ) -> Plan:
+        calls: Sequence[Call],
+        max_concurrent: int | None,
+        common: Mapping[str, Any] | None,
+    ) -> ArrayJob[T]:
+        """A map of a cached task: of its calls only those go out that are not there yet."""
+        given, limit = common or {}, self._throttle(max_concurrent)
+        names: list[str] = []
+        if self.cluster.journal is not None:
+            code, arguments = self._ship(calls, given, array=True)
+            content = [(blob, *arguments.shared) for blob in arguments.blobs]
+            found = [name_call(self.cluster, code.function.target, one) for one in content]
+            names = [name for name in found if name is not None]
+        jobs = recall_each(self.cluster, names)
+        left = [n for n in range(len(calls)) if n not in jobs]
+        if left or not calls:
+            chosen = [calls[n] for n in left]
+            own = [names[n] for n in left] if names else []
+            sent = self._cached(chosen, limit, given, array=True, names=own)
+            jobs.update(zip(left, sent, strict=True))
+        ordered = [jobs[n] for n in range(len(calls))]
+        new = next((job for job in ordered if not job.cached), ordered[0])
+        return make_array(self.cluster, new.run, self.task.name, ordered)
+
+    def ship_function(self) -> Code:
+        """The function as it is now, in the form in which it travels."""
         cluster, function = self.cluster, self.task.unwrapped
         environment, reason = prepare_for(cluster, self.packaging, function, self.options)
         is_workflow = self.task.is_workflow
         if is_workflow:
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
+        with sending(cluster):
+            shipped = ship_function(function, environment.path, is_workflow, reason)
+        return Code(environment, shipped)
+
+    def _ship(
+        self,
+        calls: Iterable[Call],
+        common: Mapping[str, Any],
+        array: bool,
+        code: Code | None = None,
+    ) -> tuple[Code, ShippedArguments]:
+        code = code or self.ship_function()
+        function = self.task.unwrapped
         context = context_parameter(function)
         waited = [job for condition in self.after for job in returning(condition)]
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        with sending(cluster):
-            shipped = ship_function(function, environment.path, is_workflow, reason)
-            arguments = ship_arguments(function, calls, context, common, label=array)
+        with sending(self.cluster):
+            return code, ship_arguments(function, calls, context, common, label=array)
+
+    def _plan(
+        self,
+        shipped: tuple[Code, ShippedArguments],
+        throttle: object,
+        array: bool,
+        loose: bool = False,
+        pack: int | str | None = None,
+    ) -> Plan:
+        cluster, (code, arguments) = self.cluster, shipped
         count = len(arguments.blobs)
         if array and not count:
             raise errors.UsageError(
@@ -278,7 +339,6 @@ class Submitter(Generic[P, T]):
             kind = "afterany" if loose else "afterok"
             conditions = () if loose else conditions
             conditions = (*conditions, Dependency(kind, arguments.upstream))
-        journal = cluster.journal
         name = str(self.options.get("job_name") or self.task.name)
         run = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
         submission = Submission(
@@ -287,22 +347,21 @@ class Submitter(Generic[P, T]):
             name=name,
             sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
             workdir=_workdir(cluster, run, self.options),
-            environment=environment,
+            environment=code.environment,
             options=_absolute_logs(cluster, self.options),
-            dependency=None
-            if journal is not None and journal.has_sent(shipped.target, arguments, array)
-            else render_dependency(cluster, conditions, count if array else None),
+            dependency=render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
             step=cluster.steps,
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
-        return Plan(name, submission, shipped, arguments, cut, conditions)
+        return Plan(name, submission, code.function, arguments, cut, conditions)
 
-    def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
-        """Submit a plan; one job for each of its calls."""
-        return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)), watch)
+    def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:
+        """Submit a plan; one job for each of its calls. `names` are theirs in a workflow."""
+        arguments = rundir.encode_arguments(list(plan.arguments.blobs))
+        return send(self.cluster, plan, arguments, watch, names)
 
 
 class Planner(Generic[P]):
@@ -320,11 +379,17 @@ class Planner(Generic[P]):
         return self._submitter.plan_map(items, **options)
 
 
-def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> list[Job[Any]]:
+def send(
+    cluster: Cluster,
+    plan: Plan,
+    arguments: bytes,
+    watch: bool = True,
+    names: Sequence[str] = (),
+) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
-    journal, again = cluster.journal, False
+    journal = cluster.journal
     if journal is not None:
-        plan, again = journal.enter(plan)
+        journal.note(names, plan.name, plan.submission.relative)
     submission, submitted = plan.submission, time.time()
     metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
     files = {
@@ -356,20 +421,15 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         "cwd": submission.workdir,
         "options_set": options_set(plan.script),
     }
-    if again:
-        by_part = cluster.backend.resume_job(submission.relative, files, **details)
-        metadata = read_metadata(cluster.backend.read(submission.relative, rundir.METADATA))
-    else:
-        try:
-            ids = cluster.backend.submit_job(submission.relative, files, **details)
-        except errors.SubmitLimit:
-            # Even the first part was too much: its refusal teaches the limit.
-            smaller = None if journal is not None else _smaller(cluster, plan)
-            if smaller is None:
-                raise
-            return send(cluster, smaller, arguments, watch)
-        by_part = dict(enumerate(ids))
-    jobs = make_jobs(cluster, submission.relative, metadata, by_part)
+    try:
+        ids = cluster.backend.submit_job(submission.relative, files, **details)
+    except errors.SubmitLimit:
+        # Even the first part was too much: its refusal teaches the limit.
+        smaller = _smaller(cluster, plan)
+        if smaller is None:
+            raise
+        return send(cluster, smaller, arguments, watch, names)
+    jobs = make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
     if journal is not None:
         journal.keep(submission.relative, jobs)
     for job in jobs:

@@ -68,6 +68,7 @@ class Workflow(Task[P, T]):
         name = run or cluster.place(make_run_name(self.name, time.localtime(), os.urandom(3).hex()))
         base = os.path.abspath(os.path.expanduser(cluster.directory))
         args, kwargs = self._with_context(base, name, list(args), kwargs)
+        cluster.send_batch()  # what a workflow around this one has called belongs to that one
         before = set_current(Journal(base, name, on_disk=False))
         try:
             with cluster:
@@ -128,25 +129,28 @@ class WorkflowContext(JobContext):
         return Path(self._run) / rundir.TASKS / plain_name(name)
 
     def jobs(self, name: str | None = None) -> list[Job[Any]]:
-        """The children that were submitted so far, in order; those of one task by its name."""
+        """The children so far, in the order of their calls; those of one task by its name."""
         from slurm.cluster import active_cluster
-        from slurm.returned import jobs_of_run
+        from slurm.recall import items_of, recall_run
 
         cluster = active_cluster("WorkflowContext.jobs")
         cluster.send_batch()
         journal = current_journal()
-        entries = journal.entries(name) if journal is not None else []
+        if journal is None:
+            return []
+        entries = journal.entries(name)
         if name is not None and not entries:
-            names = {entry.task for entry in journal.entries()} if journal is not None else set()
+            names = {entry.task for entry in journal.entries()}
             close = errors.nearest(name, names)
             raise errors.UsageError(
                 f"this workflow has submitted no task named {name!r}",
                 hint=f"did you mean {close!r}?" if close else "call the task first",
             )
-        runs = [entry.run for entry in entries]
-        assert journal is not None or not runs
-        known = {run: journal.jobs(run) for run in runs} if journal is not None else {}
-        return [job for run in runs for job in known[run] or jobs_of_run(cluster, run)]
+        found: list[tuple[int, Job[Any]]] = []
+        for entry in entries:
+            jobs = recall_run(cluster, journal, entry) or []
+            found += [(journal.number(entry, n), job) for n, job in enumerate(items_of(jobs))]
+        return [job for _, job in sorted(found, key=lambda one: one[0])]
 
     def results(self, name: str) -> list[Any]:
         """The values of all children with this name, in the order of submission; waits."""

@@ -282,6 +282,10 @@ class Agent:
         """Like `submit`, for a run that an earlier attempt may have submitted already."""
         return family.resume(self, *submission)
 
+    def recall(self, run: str) -> Optional[List[Tuple[int, str]]]:
+        """Go on with what an earlier attempt of a workflow began to submit; None: it did not."""
+        return family.recall(self, run)
+
     def find_job(self, run: str, part: int = 0) -> Optional[str]:
         """The job of a run whose answer got lost: by its id, its claim, or its directory."""
         path = self._path(run)

@@ -123,12 +123,13 @@ class Backend(ABC):
         )
         return ids
 
-    def resume_job(self, run: str, files: dict[str, bytes], **submission: Any) -> dict[int, str]:
-        """Like `submit_job`, where an earlier attempt may have submitted it; ids by part."""
-        given = {"parts": 1, "at_once": 1, "env": {}, "cwd": "", "options_set": (), **submission}
-        names = ("parts", "at_once", "env", "cwd", "options_set")
-        ids: list[tuple[int, str]] = self._call("resume", run, files, *(given[n] for n in names))
-        return dict(ids)
+    def recall(self, run: str) -> dict[int, str] | None:
+        """Go on with what an earlier attempt of a workflow began to submit: ids by part.
+
+        None: it had submitted nothing, and will not.
+        """
+        ids: list[tuple[int, str]] | None = self._call("recall", run)
+        return None if ids is None else dict(ids)
 
     def stop_workflow(self, run: str, index: int) -> None:
         """Let a workflow submit nothing more."""

@@ -257,9 +257,9 @@ def planning(recorder: Recorder) -> Iterator[None]:
     """
     send = slurm.submission.send
 
-    def record(cluster: Any, plan: Plan, arguments: bytes, watch: bool = True) -> Any:
+    def record(cluster: Any, plan: Plan, *how: Any, **more: Any) -> Any:
         recorder.coming = plan
-        return send(cluster, plan, arguments, watch)
+        return send(cluster, plan, *how, **more)
 
     @functools.cache
     def watcher_for(backend: Backend) -> PlanningWatcher:

@@ -37,14 +37,11 @@ def orchestrate(function: Any, run: str, index: int) -> Any:
             journal = Journal(cluster.base, name, index)
             set_current(journal)
             _go_on_after_the_limit(journal)
-            try:
-                value = function(*args, **kwargs)
-                if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                    import asyncio
+            value = function(*args, **kwargs)
+            if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
+                import asyncio
 
-                    value = asyncio.run(value)
-            finally:
-                cluster.send_batch()
+                value = asyncio.run(value)
         return _Value(value)
 
     return call
