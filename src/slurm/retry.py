@@ -111,7 +111,7 @@ def failure_of(seen: Evidence) -> retry_rules.Failure:
     code = event.number("code") if event is not None else None
     if code is None and seen.status is not None:
         code = seen.status.exit_code
-    return retry_rules.failure_of(seen.trouble(), state, code, event is not None)
+    return retry_rules.failure_of(seen.trouble(), state, code, event)
 
 
 # ---- submission ---------------------------------------------------------------------------------

@@ -121,6 +121,16 @@ def claim_name(part: int) -> str:
     return f"{SUBMIT}/{part}.claim"
 
 
+def begun_name(part: object) -> str:
+    """The file in which each element of an array has a byte that says whether it has begun."""
+    return f"{SUBMIT}/{part}.begun"
+
+
+def none_begun(size: int) -> bytes:
+    """The content of that file before anything has begun; text, which bash can read."""
+    return b"." * size
+
+
 def stdout_pattern(array: bool) -> str:
     """Where the scheduler writes a job's standard output, with the scheduler's own patterns."""
     return f"{LOGS}/%A_%a.out" if array else f"{LOGS}/%j.out"

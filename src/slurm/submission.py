@@ -399,6 +399,8 @@ def send(
         rundir.METADATA: _json(metadata),
         rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
+    for part in plan.cut.parts if plan.cut else ():
+        files[rundir.begun_name(part.number)] = rundir.none_begun(part.size)
     policy = policy_of(submission)
     if policy is not None:
         files[rundir.RETRY] = _json(policy)

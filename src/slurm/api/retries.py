@@ -163,7 +163,7 @@ def _judgement(
         state, code = states.get(index, ("", None))
         if index in exits:
             code = exits[index].number("code")
-        failure = failure_of(troubles.get(index), state, code, index in exits)
+        failure = failure_of(troubles.get(index), state, code, exits.get(index))
         letter = letter_for(policy["rules"], failure, retries_of(part.token))
         if os.path.exists(os.path.join(path, rundir.no_retry_name(index))):
             letter = None
@@ -273,6 +273,9 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
         text = script_of(f.read(), part, flags)
     name = f"{rundir.SUBMIT}/{token}.sh"
     rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
+    if part.array:
+        begun = rundir.none_begun(1 + max(part.indexes) - part.offset)
+        rundir.write_atomically(os.path.join(path, rundir.begun_name(token)), begun, sync=False)
     plan = _json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
     try:
         job = agent._sbatch(path, name, plan, {})

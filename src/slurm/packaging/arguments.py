@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.errors import UnpicklableArgument, UsageError
+from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError
 
 #: Objects of a map that are at least this large and occur again are stored once.
 SHARE_FROM = 64 << 10
@@ -263,6 +263,8 @@ def _refusable(
 ) -> bytes:
     try:
         return pickled.dump(value, sharing)
+    except UpstreamFailed:
+        raise
     except Exception as error:  # pickling calls code of any class
         raise _blame(shape, call, where, error) from error
 
