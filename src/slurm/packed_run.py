@@ -35,6 +35,11 @@ class PackJob(Job[Any]):
 
     packed: PackedRun
 
+    def jobs_of_it(self) -> set[str]:
+        """The ids of all jobs that worked on its items: it may have been retried."""
+        before = [one.job_id for one in self.again.attempts] if self.again is not None else []
+        return {job_id.partition("_")[0] for job_id in (self.bare, *before)}
+
     def settle(self, verdict: Verdict) -> None:
         """End the future, and with it every item that has no outcome of its own."""
         super().settle(verdict)
@@ -137,11 +142,12 @@ class PackedRun:
     def take(self, record: Record) -> Record | None:
         """Take in a record of this run; gives back what is about a pack itself."""
         if record.kind == batches.PACK:
-            self.reports[record.index] = record.header
+            if record.job == self.packs[record.index].bare.partition("_")[0]:
+                self.reports[record.index] = record.header
             return record._replace(kind=str(record.header.get("outcome")))
         if not 0 <= record.index < self.pack.items:
             return None
-        if self.pack_of(record.index).bare.partition("_")[0] != record.job:
+        if record.job not in self.pack_of(record.index).jobs_of_it():
             return None
         if record.kind == batches.BATCH:
             with contextlib.suppress(errors.SlurmError, ValueError, KeyError):

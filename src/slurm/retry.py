@@ -120,10 +120,11 @@ def failure_of(seen: Evidence) -> retry_rules.Failure:
 def policy_of(submission: Submission) -> dict[str, Any] | None:
     """What the cluster has to know to retry calls of a submission; None: nothing is retried.
 
-    Steps and packed maps are retried by those who run them.
+    Of a packed map these are the jobs; an item that raises is tried again by its worker. Steps are
+    not retried.
     """
     retry = submission.options.get("retry")
-    if not isinstance(retry, Retry) or submission.step or submission.pack is not None:
+    if not isinstance(retry, Retry) or submission.step:
         return None
     first: dict[str, Any] = {"mem": None, "mem_flag": None, "time": submission.options.get("time")}
     for name in ("mem", "mem_per_cpu", "mem_per_gpu"):

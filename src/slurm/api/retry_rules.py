@@ -22,6 +22,10 @@ _BY_STATE = {
 }
 
 
+#: What a job of a packed map says of itself when items are left.
+_BY_ERROR = {"JobOutOfMemory": "oom", "TimeLimitReached": "timeout"}
+
+
 class Failure(NamedTuple):
     """How a call failed: the kind, the names of the exception's classes, and a line about it."""
 
@@ -43,7 +47,8 @@ def failure_of(
         return Failure("oom", (), "its memory was used up")
     if record is not None and not (header.get("stopped") and state in _BY_STATE):
         if header.get("error"):
-            return Failure("refused", (), str(header.get("message", "")))
+            kind = _BY_ERROR.get(str(header["error"]), "refused")
+            return Failure(kind, (), str(header.get("message", "")))
         if record.kind == rundir.EXIT:
             return Failure("exited", EXITED + ANY, "it called sys.exit")
         text = "{}: {}".format(header.get("type", "?"), header.get("message", ""))

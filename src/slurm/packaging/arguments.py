@@ -113,9 +113,15 @@ class Required:
     def __init__(self, job: Any) -> None:
         self.job = job
 
-    def __slurm_reference__(self) -> tuple[str, str, int]:
-        """The runner checks that the value is there."""
-        return ("check", self.job.run, self.job.index)
+    def __slurm_reference__(self) -> tuple[str, str, int, int]:
+        """The runner checks that the value is there; of a job of a packed map, those of its items.
+
+        They are the calls from a first one up to, and without, a second.
+        """
+        items = range(self.job.index, self.job.index + 1)
+        if self.job.packed is not None:
+            items = self.job.packed.pack.items_of(self.job.index)
+        return ("check", self.job.run, items.start, items.stop)
 
 
 class _Shape:

@@ -14,6 +14,7 @@ from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
 from slurm.runner.memory import OomCounter
+from slurm.runner.retry import is_retried_for_memory
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
@@ -38,7 +39,7 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     runner.note(run, line)
     first, stop = who.index * size, min(items, (who.index + 1) * size)
     try:
-        over = earlier_outcomes(run, first, stop) if who.attempt else {}
+        over = earlier_outcomes(run, first, stop) if _may_have_run(who) else {}
         calls = load_calls(run, who)
     except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
         _, header, payload, _ = runner.trouble(error)
@@ -58,6 +59,12 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         return pack.code
     header, code = pack.summary(stop - first)
     return runner.record(run, who, batches.PACK, header, b"", code)
+
+
+def _may_have_run(who: rundir.Identity) -> bool:
+    """Whether items may have run before: the job was requeued, forgotten by Slurm, or retried."""
+    part = os.environ.get("SLURM_SDK_PART", "0")
+    return bool(who.attempt or os.environ.get("SLURM_SDK_AGAIN") or not part.isdigit())
 
 
 def earlier_outcomes(run: str, first: int, stop: int) -> Dict[int, bool]:
@@ -139,6 +146,7 @@ class Pack:
         self._deaths: Dict[int, List[str]] = {}
         self._stillborn = 0
         self._lost = ""
+        self._starved: List[int] = []  # items that are left to a job with more memory
         self._signals: List[int] = []
         self._passed_on = 0
         self._dirty = False
@@ -239,6 +247,9 @@ class Pack:
         if len(ways) <= RETRIES:
             self.queue.suspect(index)
             return
+        if memory and is_retried_for_memory(self.calls.run):
+            self._starved.append(index)
+            return
         header = {
             "error": "JobOutOfMemory" if memory else "WorkerDied",
             "message": f"item {index} ended its worker in each of {len(ways)} tries: the last "
@@ -312,7 +323,7 @@ class Pack:
             "workers": self._wanted,
             "seconds": round(time.monotonic() - self._began, 6),
         }
-        if self.queue.left:
+        if self.queue.left or self._starved:
             header.update(self._unfinished(), outcome=rundir.ERROR, rest=True)
         elif self.failed:
             header.update(
@@ -331,6 +342,12 @@ class Pack:
                 "message": f"{STILLBORN} workers died before they began an item: the last one "
                 f"{self._lost}",
                 "hint": "its log may say why",
+            }
+        if not self.queue.left:
+            return {
+                "error": "JobOutOfMemory",
+                "message": f"the memory did not suffice for {len(self._starved)} of its items",
+                "hint": "ask for more memory: task.with_options(mem=...)",
             }
         return {
             "error": "TimeLimitReached",
