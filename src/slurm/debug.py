@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import logging
 import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slurm import rundir
 from slurm.array import ArrayJob
+from slurm.cache import call_keys, look_up, target_of
 from slurm.context import JobContext
 from slurm.job import Job
 from slurm.journal import current_journal
@@ -17,6 +22,8 @@ from slurm.model.ids import make_run_name
 from slurm.model.states import JobState
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
+from slurm.runner.cache import point
+from slurm.runner.run import dumps
 from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -25,6 +32,8 @@ if TYPE_CHECKING:
     from slurm.task import Task
 
 T = TypeVar("T")
+
+log = logging.getLogger("slurm")
 
 _ids = itertools.count(1)
 
@@ -46,7 +55,7 @@ class DebugJob(Job[T]):
         self._context = context_parameter(function)
         # What could not be sent to a job is refused here too: debugging must not hide it.
         shipped = ship_arguments(function, [Call(tuple(args), kwargs)], self._context)
-        self._function = function
+        self.function = self._function = function
         self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
         self._task = task
@@ -101,6 +110,8 @@ class DebugJob(Job[T]):
         finally:
             os.environ.clear()
             os.environ.update(before)
+        if self.cache_key is not None and self._decoded[1] is None:
+            _store(self, self._decoded[0])
         self.set_result(None)  # type: ignore[arg-type]
 
     def _variables(self) -> dict[str, str]:
@@ -163,12 +174,40 @@ def debug_map(
     submitter: Submitter[..., T], calls: Sequence[Call], common: Mapping[str, Any]
 ) -> ArrayJob[T]:
     """A map whose calls run in this process, each when it is first asked about."""
+    jobs = debug_jobs(submitter, calls, common)
+    return ArrayJob(submitter.cluster, jobs[0].run if jobs else "", submitter.task.name, jobs)
+
+
+def debug_jobs(
+    submitter: Submitter[..., T], calls: Sequence[Call], common: Mapping[str, Any]
+) -> list[Job[T]]:
+    """The jobs of calls; a value that is in the cache is there at once."""
     cluster, task = submitter.cluster, submitter.task
-    jobs = [
-        DebugJob(cluster, task, submitter.options, call.args, {**common, **call.kwargs})
-        for call in calls
-    ]
-    return ArrayJob(cluster, jobs[0].run if jobs else "", task.name, jobs)
+    keys = call_keys(submitter, calls, common)
+    jobs: dict[int, Job[T]] = dict(look_up(cluster, keys))
+    for number, call in enumerate(calls):
+        if number not in jobs:
+            kwargs = {**common, **call.kwargs}
+            jobs[number] = DebugJob(cluster, task, submitter.options, call.args, kwargs)
+            jobs[number].cache_key = keys[number]
+    return [jobs[number] for number in range(len(calls))]
+
+
+def _store(job: DebugJob[Any], value: Any) -> None:
+    """Keep a value under the job's key as a job of a cluster would, in a run of its own."""
+    base = job.cluster.base
+    run = os.path.join(base, job.run)
+    metadata = {"task": job.name, "target": target_of(job.function), "submitted": job.submitted}
+    for name in (rundir.RESULTS, rundir.VALUES):
+        rundir.make_private_folder(os.path.join(run, name))
+    rundir.write_atomically(os.path.join(run, rundir.METADATA), json.dumps(metadata).encode())
+    who = rundir.Identity(job.id, 0, 0, 0)
+    header = {"python": "{}.{}.{}".format(*sys.version_info[:3])}
+    try:
+        place = rundir.append_record(run, who, rundir.VALUE, header, dumps(value))
+        point(base, str(job.cache_key), run, place)
+    except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
+        log.warning("the value of %s is not cached: %s: %s", job.name, type(error).__name__, error)
 
 
 def _with_results(

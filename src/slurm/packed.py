@@ -68,12 +68,16 @@ class PackedArray(ArrayJob[T]):
 
     def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, int], ...]]:
         """How this array stands in another call's arguments: as the list of its values."""
-        return ("array", tuple((packed.run, index) for packed, index in self._places))
+        return ("array", tuple(packed.place(index) for packed, index in self._places))
 
     @property
     def members(self) -> Sequence[Job[Any]]:
         """The jobs that work on these items, as the scheduler knows them."""
-        found = {(packed.run, i // packed.pack.size): packed for packed, i in self._places}
+        found = {
+            (packed.run, i // packed.pack.size): packed
+            for packed, i in self._places
+            if packed.packs
+        }
         return [packed.packs[number] for (_, number), packed in found.items()]
 
     @property

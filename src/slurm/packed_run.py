@@ -135,6 +135,8 @@ class PackedRun:
         self._alone: dict[int, Record] = {}
         self._fates: dict[int, tuple[Verdict, Record | None]] = {}
         self._items: dict[int, ItemJob[Any]] = {}
+        #: Under which keys the values are cached.
+        self.keys: Sequence[str | None] = ()
         self._listeners: list[Callable[[], None]] = []
 
     # ---- what comes in --------------------------------------------------------------------------
@@ -219,6 +221,7 @@ class PackedRun:
             if item is not None:
                 return item
             item = self._items[index] = ItemJob(self, index)
+            item.cache_key = self.keys[index] if self.keys else None
             over = self.states[index] != OPEN
         if over:
             self._settle(item)
@@ -246,6 +249,10 @@ class PackedRun:
             batch = self._batches[where]
             return batch.outcome(index - batch.first)
         return self._alone.get(index)
+
+    def place(self, index: int) -> tuple[str, int]:
+        """The run and the index of an item, for those who read its value on the cluster."""
+        return self.run, index
 
     def value(self, index: int) -> Any:
         """The value of an item that has one; quick for those in batches."""

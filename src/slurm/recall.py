@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.journal import Entry, Journal
     from slurm.packaging.arguments import ShippedArguments
+    from slurm.packed_run import PackedRun
 
 
 def name_call(cluster: Cluster, target: str, content: Iterable[bytes]) -> str | None:
@@ -64,6 +65,20 @@ def recall_each(cluster: Cluster, names: Sequence[str]) -> dict[int, Job[Any]]:
         if jobs is not None:
             found[position] = items_of(jobs)[place[1]]
             found[position].watch()
+    return found
+
+
+def recall_places(cluster: Cluster, names: Sequence[str]) -> dict[int, tuple[PackedRun, int]]:
+    """The same for items of a packed map: the run of each, and its index there."""
+    journal = cluster.journal
+    found: dict[int, tuple[PackedRun, int]] = {}
+    for position, name in enumerate(names):
+        place = None if journal is None else journal.find(name)
+        if journal is None or place is None:
+            continue
+        jobs = recall_run(cluster, journal, place[0])
+        if jobs is not None:
+            found[position] = (jobs[0].packed, place[1])
     return found
 
 

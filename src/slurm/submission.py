@@ -30,7 +30,7 @@ from slurm.packaging.function import ShippedFunction, context_parameter, ship_fu
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
-from slurm.recall import name_call, once, recall_each
+from slurm.recall import once
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
 from slurm.retry import Again, policy_of, render_guard_script, with_requeue
 from slurm.task import Task
@@ -160,14 +160,14 @@ class Submitter(Generic[P, T]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit one call."""
         if self.cluster.backend_type == "debug":
-            from slurm.debug import DebugJob
+            from slurm.debug import debug_jobs
 
-            return DebugJob(self.cluster, self.task, self.options, args, kwargs)
+            return debug_jobs(self, [Call(args, kwargs)], {})[0]
         batch = self.cluster.collecting
         if batch is not None:
             return batch.add(self, Call(args, kwargs))
         if self.options.get("cache"):
-            return self._cached([Call(args, kwargs)], None, {}, array=False)[0]
+            return self.send_cached([Call(args, kwargs)], None, {}, array=False)[0]
         return self.send(self.plan(*args, **kwargs))[0]
 
     def send_calls(
@@ -183,10 +183,10 @@ class Submitter(Generic[P, T]):
         loose = array and not same
         names = [job.call_name for job in jobs if job.call_name is not None]
         if self.options.get("cache"):
-            found = self._cached(calls, throttle, {}, array, loose, names, code, watch=False)
+            found = self.send_cached(calls, throttle, {}, array, loose, names, code, watch=False)
         else:
-            shipped = self._ship(calls, {}, array, code)
-            found = self.send(self._plan(shipped, throttle, array, loose), False, names)
+            shipped = self.ship(calls, {}, array, code)
+            found = self.send(self.plan_shipped(shipped, throttle, array, loose), False, names)
         journal = self.cluster.journal
         for job, sent in zip(jobs, found, strict=True):
             job.take_place(sent)
@@ -208,16 +208,17 @@ class Submitter(Generic[P, T]):
             from slurm.debug import debug_map
 
             return debug_map(self, [call_of(item, unpack) for item in items], common or {})
-        if self.options.get("cache") and pack is None:
-            return self._cached_map(
-                [call_of(item, unpack) for item in items], max_concurrent, common
-            )
+        if self.options.get("cache"):
+            from slurm.cachedmap import cached_map
+
+            called = [call_of(item, unpack) for item in items]
+            return cached_map(self, called, self._throttle(max_concurrent), common or {}, pack)
         calls = (call_of(item, unpack) for item in items)
         limit = self._throttle(max_concurrent)
-        shipped = self._ship(calls, common or {}, array=True)
+        shipped = self.ship(calls, common or {}, array=True)
 
         def submit(names: Sequence[str]) -> list[Job[T]]:
-            plan = self._plan(shipped, limit, array=True, pack=pack)
+            plan = self.plan_shipped(shipped, limit, array=True, pack=pack)
             return self.send(plan, names=names)
 
         code, arguments = shipped
@@ -226,8 +227,8 @@ class Submitter(Generic[P, T]):
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Everything about a call that can be decided before it is submitted."""
-        shipped = self._ship([Call(args, kwargs)], {}, array=False)
-        return self._plan(shipped, None, array=False)
+        shipped = self.ship([Call(args, kwargs)], {}, array=False)
+        return self.plan_shipped(shipped, None, array=False)
 
     def plan_map(
         self,
@@ -241,14 +242,16 @@ class Submitter(Generic[P, T]):
         """The same for a map."""
         calls = (call_of(item, unpack) for item in items)
         limit = self._throttle(max_concurrent)
-        return self._plan(self._ship(calls, common or {}, array=True), limit, array=True, pack=pack)
+        return self.plan_shipped(
+            self.ship(calls, common or {}, array=True), limit, array=True, pack=pack
+        )
 
     def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")
         limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
         return limit["array_throttle"]
 
-    def _cached(
+    def send_cached(
         self,
         calls: Sequence[Call],
         throttle: object,
@@ -262,34 +265,11 @@ class Submitter(Generic[P, T]):
         """Submit those of the calls whose values are not there yet; the jobs of all."""
 
         def plan(missing: Sequence[Call]) -> Plan:
-            return self._plan(self._ship(missing, common, array, code), throttle, array, loose)
+            return self.plan_shipped(
+                self.ship(missing, common, array, code), throttle, array, loose
+            )
 
         return submit_cached(self, calls, common, plan, names, watch)
-
-    def _cached_map(
-        self,
-        calls: Sequence[Call],
-        max_concurrent: int | None,
-        common: Mapping[str, Any] | None,
-    ) -> ArrayJob[T]:
-        """A map of a cached task: of its calls only those go out that are not there yet."""
-        given, limit = common or {}, self._throttle(max_concurrent)
-        names: list[str] = []
-        if self.cluster.journal is not None:
-            code, arguments = self._ship(calls, given, array=True)
-            content = [(blob, *arguments.shared) for blob in arguments.blobs]
-            found = [name_call(self.cluster, code.function.target, one) for one in content]
-            names = [name for name in found if name is not None]
-        jobs = recall_each(self.cluster, names)
-        left = [n for n in range(len(calls)) if n not in jobs]
-        if left or not calls:
-            chosen = [calls[n] for n in left]
-            own = [names[n] for n in left] if names else []
-            sent = self._cached(chosen, limit, given, array=True, names=own)
-            jobs.update(zip(left, sent, strict=True))
-        ordered = [jobs[n] for n in range(len(calls))]
-        new = next((job for job in ordered if not job.cached), ordered[0])
-        return make_array(self.cluster, new.run, self.task.name, ordered)
 
     def ship_function(self) -> Code:
         """The function as it is now, in the form in which it travels."""
@@ -302,13 +282,14 @@ class Submitter(Generic[P, T]):
             shipped = ship_function(function, environment.path, is_workflow, reason)
         return Code(environment, shipped)
 
-    def _ship(
+    def ship(
         self,
         calls: Iterable[Call],
         common: Mapping[str, Any],
         array: bool,
         code: Code | None = None,
     ) -> tuple[Code, ShippedArguments]:
+        """The function and the arguments of calls, in the form in which they travel."""
         code = code or self.ship_function()
         function = self.task.unwrapped
         context = context_parameter(function)
@@ -319,7 +300,7 @@ class Submitter(Generic[P, T]):
         with sending(self.cluster):
             return code, ship_arguments(function, calls, context, common, label=array)
 
-    def _plan(
+    def plan_shipped(
         self,
         shipped: tuple[Code, ShippedArguments],
         throttle: object,
@@ -327,6 +308,10 @@ class Submitter(Generic[P, T]):
         loose: bool = False,
         pack: int | str | None = None,
     ) -> Plan:
+        """What would be submitted for calls that are ready to travel.
+
+        `loose`: they wait for different jobs, and each element looks after its own.
+        """
         cluster, (code, arguments) = self.cluster, shipped
         count = len(arguments.blobs)
         if array and not count:

@@ -6,14 +6,15 @@ import select
 import signal
 import sys
 import time
-from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
+from slurm.runner.cache import announce
 from slurm.runner.memory import OomCounter
+from slurm.runner.ranges import Queue
 from slurm.runner.retry import is_retried_for_memory
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
@@ -41,6 +42,7 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     try:
         over = earlier_outcomes(run, first, stop) if _may_have_run(who) else {}
         calls = load_calls(run, who)
+        announce(run, first, stop)
     except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
         _, header, payload, _ = runner.trouble(error)
         header.update(outcome=rundir.ERROR, rest=True)
@@ -92,45 +94,6 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     with open(os.path.join(run, rundir.METADATA)) as f:
         retry = json.load(f).get("item_retry")
     return Calls(run, who, function, common, header.get("context"), retry)
-
-
-class Queue:
-    """The items that are left: ranges in order, and those that have to run alone."""
-
-    def __init__(self, first: int, stop: int, over: Set[int]) -> None:
-        self._ranges: Deque[Tuple[int, int]] = deque()
-        self._alone: Deque[int] = deque()
-        self.left = 0
-        begin = first
-        for index in [*sorted(over), stop]:
-            self.give_back(begin, index)
-            begin = index + 1
-
-    def give_back(self, first: int, stop: int) -> None:
-        """Put a range back; it is the next to be taken."""
-        if first < stop:
-            self._ranges.appendleft((first, stop))
-            self.left += stop - first
-
-    def suspect(self, index: int) -> None:
-        """Put an item back that has to run alone, after all others."""
-        self._alone.append(index)
-        self.left += 1
-
-    def take(self, most: int) -> Optional[Tuple[int, int]]:
-        """The next range, of at most so many items."""
-        if self._ranges:
-            first, stop = self._ranges.popleft()
-            cut = min(stop, first + max(1, most))
-            self.left -= stop - first
-            self.give_back(cut, stop)
-        elif self._alone:
-            first = self._alone.popleft()
-            cut = first + 1
-            self.left -= 1
-        else:
-            return None
-        return first, cut
 
 
 class Pack:
