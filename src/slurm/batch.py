@@ -43,6 +43,7 @@ class Batch:
     def __init__(self, *, patient: bool = True) -> None:
         self._lock = threading.Lock()  # guards what follows; never held during a submission
         self._pending: list[_Pending] = []
+        self._prepared: dict[Any, tuple[Any, Submitter[..., Any]]] = {}
         self._patient = patient
         self._timer: threading.Thread | None = None
         self._first = self._last = 0.0
@@ -52,7 +53,8 @@ class Batch:
     def add(self, submitter: Submitter[..., Any], call: Call) -> Job[Any]:
         """Keep a call for later; what cannot be sent is refused now."""
         cluster = submitter.cluster
-        kept = KeptCall(submitter, call, lambda job: name_of(cluster, job))
+        code = submitter.ship_function(self._prepare(submitter))
+        kept = KeptCall(submitter, call, code, lambda job: name_of(cluster, job))
         waits = [job for condition in submitter.after for job in condition.elements()]
         upstream = (*kept.upstream, *waits)
         job: Job[Any] = Job(
@@ -103,7 +105,20 @@ class Batch:
     def _take(self) -> list[list[_Pending]]:
         with self._lock:
             pending, self._pending = self._pending, []
+            self._prepared = {}
         return groups(pending)
+
+    def _prepare(self, submitter: Submitter[..., Any]) -> Any:
+        """How Python starts for a call: the same for all calls of a task, and slow to find out."""
+        key = (id(submitter.cluster), id(submitter.task.unwrapped), _shape(submitter))
+        with self._lock:
+            found = self._prepared.get(key)
+        if found is None:
+            # The submitter keeps alive what the key is made of.
+            found = (submitter.prepare(), submitter)
+            with self._lock:
+                self._prepared[key] = found
+        return found[0]
 
     def _send_in_time(self) -> None:
         while True:
@@ -151,13 +166,17 @@ def groups(pending: list[_Pending]) -> list[list[_Pending]]:
             layers[id(item.job)],
             id(one.cluster),
             hashlib.blake2b(item.kept.code.function.data).hexdigest(),
-            repr(sorted(one.options.items(), key=str)),
-            one.packaging,
+            _shape(one),
             # Only afterok can be judged by each element for itself.
             [(c.kind, c.minutes, id(item)) for c in one.after if c.kind != "afterok"],
         )
         found.setdefault(repr(key), []).append(item)
     return sorted(found.values(), key=lambda group: layers[id(group[0].job)])
+
+
+def _shape(submitter: Submitter[..., Any]) -> str:
+    """What the calls of one array have in common besides the function."""
+    return repr((submitter.packaging, sorted(submitter.options.items(), key=str)))
 
 
 def _layers(pending: list[_Pending]) -> dict[int, int]:

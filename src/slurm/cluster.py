@@ -152,7 +152,8 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self.send_batch()
+            if self.journal is not None:
+                self.journal.batch.send()
         finally:
             self._leave.pop()()
 

@@ -14,7 +14,7 @@ from slurm.packaging.function import context_parameter
 from slurm.returned import elements
 
 if TYPE_CHECKING:
-    from slurm.submission import Submitter
+    from slurm.submission import Code, Submitter
 
 #: What cannot change between a call and its submission.
 _FIXED = (int, float, complex, bool, type(None), str, bytes, Job)
@@ -28,13 +28,17 @@ class KeptCall:
     """
 
     def __init__(
-        self, submitter: Submitter[..., Any], call: Call, name_of: Callable[[Job[Any]], str]
+        self,
+        submitter: Submitter[..., Any],
+        call: Call,
+        code: Code,
+        name_of: Callable[[Job[Any]], str],
     ) -> None:
         function = submitter.task.unwrapped
         self._call = call
         self._name_of = name_of
         self._named: dict[str, Any] = {}
-        self.code = submitter.ship_function()
+        self.code = code
         self._shipped = ship_arguments(
             function, [call], context_parameter(function), refer=self._refer
         )

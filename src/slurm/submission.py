@@ -271,14 +271,19 @@ class Submitter(Generic[P, T]):
 
         return submit_cached(self, calls, common, plan, names, watch)
 
-    def ship_function(self) -> Code:
-        """The function as it is now, in the form in which it travels."""
-        cluster, function = self.cluster, self.task.unwrapped
-        environment, reason = prepare_for(cluster, self.packaging, function, self.options)
-        is_workflow = self.task.is_workflow
-        if is_workflow:
+    def prepare(self) -> tuple[Environment, str | None]:
+        """How Python starts for the function, and why that travels by value."""
+        function = self.task.unwrapped
+        environment, reason = prepare_for(self.cluster, self.packaging, function, self.options)
+        if self.task.is_workflow:
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
-        with sending(cluster):
+        return environment, reason
+
+    def ship_function(self, prepared: tuple[Environment, str | None] | None = None) -> Code:
+        """The function as it is now, in the form in which it travels."""
+        environment, reason = prepared or self.prepare()
+        function, is_workflow = self.task.unwrapped, self.task.is_workflow
+        with sending(self.cluster):
             shipped = ship_function(function, environment.path, is_workflow, reason)
         return Code(environment, shipped)
 
