@@ -459,6 +459,7 @@ def test_the_children_of_a_cancelled_workflow_can_be_kept(cluster: Cluster, tmp_
     @workflow
     def starts() -> Any:
         child = slow(3, str(tmp_path / "mark"))
+        assert child.id
         (tmp_path / "ready").touch()
         return child.result()
 
