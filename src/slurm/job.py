@@ -123,11 +123,12 @@ class Job(JobView[T], Generic[T]):
 
     def refuse(self, error: Exception) -> None:
         """End a job that could not be submitted: its result raises what was said."""
+        if self.kept is None:
+            return  # it was, before others of its group were refused
         self.kept = None
-        if not self.settled:
-            self._verdict, self._decoded = Verdict.FAILED, (None, error)
-            self.set_result(None)  # type: ignore[arg-type]
-            self._tell_followers()
+        self._verdict, self._decoded = Verdict.FAILED, (None, error)
+        self.set_result(None)  # type: ignore[arg-type]
+        self._tell_followers()
 
     @property
     def run(self) -> str:
