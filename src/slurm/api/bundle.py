@@ -11,6 +11,7 @@ MODULES = (
     "slurm.rundir",
     "slurm.model.ids",
     "slurm.model.states",
+    "slurm.runner.batches",
     "slurm.runner.cache",
     "slurm.runner.inbox",
     "slurm.api.slurm_commands",
