@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from slurm.context import JobContext
     from slurm.errors import (
         AuthenticationFailed,
+        BuildFailed,
         CommandRefused,
         ConfigError,
         ConnectError,
         ConnectionLost,
+        EnvironmentFailed,
         FunctionExited,
         HostKeyChanged,
         HostKeyUnknown,
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         NoActiveCluster,
         NodeFailed,
         NoScheduler,
+        NotDelivered,
         OptionError,
         PackagingError,
         ProtocolError,
@@ -112,8 +115,9 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError", "ConnectionLost",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "AuthenticationFailed", "BuildFailed", "CommandRefused", "ConfigError", "ConnectError",
+    "ConnectionLost", "EnvironmentFailed", "NotDelivered", "FunctionExited", "HostKeyChanged",
+    "HostKeyUnknown", "HostNotFound", "HostUnreachable",
     "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
     "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
@@ -126,12 +130,14 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
-    "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File",
+    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "BuildFailed", "Cluster",
+    "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost",
+    "EnvironmentFailed", "Executor", "File",
     "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
     "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
     "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",
-    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError",
+    "NodeFailed", "NotDelivered", "OptionError", "PackagingError", "PackedArray", "Progress",
+    "ProtocolError",
     "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError",
     "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",

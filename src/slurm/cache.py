@@ -16,9 +16,9 @@ from slurm.job import Job
 from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
-from slurm.packaging import prepare_for, python_version
 from slurm.packaging.arguments import Call, binder
 from slurm.packaging.function import context_parameter
+from slurm.packaging.none import python_version
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -71,7 +71,7 @@ def code_key(function: Callable[..., Any], cache: object, environment: Environme
         Digest().of_function(function),
         _python(environment.python),
         # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
-        str(getattr(environment, "digest", "")),
+        environment.digest,
     )
 
 
@@ -87,8 +87,7 @@ def submit_cached(
     `submit` makes the plan of those that have to be made.
     """
     function = submitter.task.unwrapped
-    cluster, kind = submitter.cluster, submitter.packaging
-    environment, _ = prepare_for(cluster, kind, function, submitter.options)
+    environment = submitter.prepare().environment
     keys = keys_of(function, submitter.options["cache"], environment, calls, common)
     hits = look_up(submitter.cluster, keys)
     missing = [position for position in range(len(calls)) if position not in hits]

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm.errors import ConfigError, OptionError, nearest
+from slurm.errors import ConfigError, OptionError, PackagingError, nearest
 from slurm.model.options import merge, normalize
+from slurm.packaging.choose import check_packaging
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -30,6 +31,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "port": ((int,), "a number"),
     "connect_timeout": ((int, float), "a number of seconds"),
     "ssh_options": ((dict, list), "a table or a list"),
+    "packaging": ((str, dict), "text or a table"),
 }
 
 #: slurm-sdk's tables, and where their keys go.
@@ -112,8 +114,12 @@ def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
             )
     try:
         options = normalize(_table(found, "options", where), where=f"{where}.options")
+        if "packaging" in found:
+            found["packaging"] = check_packaging(found["packaging"], where)
     except OptionError as error:
         raise ConfigError(error.message, hint=error.hint) from None
+    except PackagingError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     return {**found, "options": options}
 
 
@@ -136,8 +142,8 @@ def _refuse_key(where: str, key: str) -> None:
 
 
 def _is_old(table: Mapping[str, Any]) -> bool:
-    """slurm-sdk's form: [env.cluster], [env.packaging], [env.submit]."""
-    return any(isinstance(table.get(name), Mapping) for name in _OLD_TABLES)
+    """slurm-sdk's form: [env.cluster], [env.packaging], [env.submit]; both have the second."""
+    return any(isinstance(table.get(name), Mapping) for name in ("cluster", "submit"))
 
 
 def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -156,8 +162,6 @@ def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     found.pop("backend_config", None)
     packaging = _table(table, "packaging", where)
     if packaging:
-        found["packaging"] = packaging.pop("type", "auto")
-        for key in packaging:
-            _refuse_key(f"{where}.packaging", key)
+        found["packaging"] = {"type": "auto", **packaging}
     found["options"] = _table(table, "submit", where)
     return found

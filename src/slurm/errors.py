@@ -112,6 +112,18 @@ class PackagingError(UsageError):
     code = "SLURM-E140"
 
 
+class NotDelivered(PackagingError):
+    """The cluster does not have (any more) what the environment of a job is made of."""
+
+    code = "SLURM-E141"
+
+
+class BuildFailed(PackagingError):
+    """What has to be packaged could not be built; the builder's last lines are the evidence."""
+
+    code = "SLURM-E142"
+
+
 # ---- E2xx: the scheduler or the run directory said no -------------------------------------------
 
 
@@ -252,6 +264,12 @@ class FunctionExited(JobError):
     """The function ended the interpreter (`sys.exit`, `os._exit`) instead of returning."""
 
     code = "SLURM-E312"
+
+
+class EnvironmentFailed(JobError):
+    """The environment of the job could not be made on the cluster; its builder says why."""
+
+    code = "SLURM-E314"
 
 
 class WorkerDied(JobError):

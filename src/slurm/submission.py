@@ -25,7 +25,15 @@ from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
-from slurm.packaging import check_packaging, prepare_for, sending
+from slurm.packaging import (
+    PackagingGiven,
+    Prepared,
+    Request,
+    check_packaging,
+    choose,
+    prepare,
+    sending,
+)
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
@@ -41,9 +49,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: A workflow's arguments to its children must be pickled alike in each attempt; see the runner.
-FIXED_SEED = '[ -n "${PYTHONHASHSEED:-}" ] || export PYTHONHASHSEED=0 SLURM_SDK_SEED=1'
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Plan:
     arguments: ShippedArguments
     cut: Cut | None
     upstream: tuple[Dependency, ...]
+    #: Brings what the environment needs to the cluster, where it is not there yet.
+    deliver: Callable[[Cluster], None] | None = None
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
 
@@ -137,7 +145,7 @@ class Submitter(Generic[P, T]):
         cluster: Cluster,
         task: Task[P, T] | Callable[P, T],
         after: Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]],
-        packaging: str | None,
+        packaging: PackagingGiven | None,
         options: TaskOptions,
     ) -> None:
         self.cluster = cluster
@@ -147,8 +155,11 @@ class Submitter(Generic[P, T]):
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
         self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
-        self.packaging = packaging or self.task.packaging or cluster.packaging
-        check_packaging(self.packaging)
+        self.packaging = choose(
+            None if packaging is None else check_packaging(packaging, "cluster.submit"),
+            self.task.packaging,
+            cluster.packaging,
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit one call."""
@@ -255,17 +266,15 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
-        environment, reason = prepare_for(cluster, self.packaging, function, self.options)
-        is_workflow = self.task.is_workflow
-        if is_workflow:
-            environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
+        prepared = self.prepare()
+        environment, is_workflow = prepared.environment, self.task.is_workflow
         context = context_parameter(function)
         waited = [job for condition in self.after for job in returning(condition)]
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        with sending(cluster):
-            shipped = ship_function(function, environment.path, is_workflow, reason)
+        with sending(cluster, prepared):
+            shipped = ship_function(function, environment.path, is_workflow, prepared.by_value)
             arguments = ship_arguments(function, calls, context, common, label=array)
         count = len(arguments.blobs)
         if array and not count:
@@ -295,10 +304,15 @@ class Submitter(Generic[P, T]):
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
             step=cluster.steps,
+            workflow=is_workflow,
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
-        return Plan(name, submission, shipped, arguments, cut, conditions)
+        return Plan(name, submission, shipped, arguments, cut, conditions, prepared.deliver)
+
+    def prepare(self) -> Prepared:
+        """How the task's code gets to the node."""
+        return prepare(Request(self.cluster, self.packaging, self.task.unwrapped, self.options))
 
     def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls."""
@@ -356,12 +370,15 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         "cwd": submission.workdir,
         "options_set": options_set(plan.script),
     }
+    ask = functools.partial(_delivering, cluster, plan)
     if again:
-        by_part = cluster.backend.resume_job(submission.relative, files, **details)
+        resume = functools.partial(cluster.backend.resume_job, submission.relative, files)
+        by_part = ask(lambda: resume(**details))
         metadata = read_metadata(cluster.backend.read(submission.relative, rundir.METADATA))
     else:
         try:
-            ids = cluster.backend.submit_job(submission.relative, files, **details)
+            submit = functools.partial(cluster.backend.submit_job, submission.relative, files)
+            ids = ask(lambda: submit(**details))
         except errors.SubmitLimit:
             # Even the first part was too much: its refusal teaches the limit.
             smaller = None if journal is not None else _smaller(cluster, plan)
@@ -377,6 +394,17 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         if watch:
             job.watch()
     return jobs
+
+
+def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
+    """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
+    try:
+        return submit()
+    except errors.NotDelivered:
+        if plan.deliver is None:
+            raise
+    plan.deliver(cluster)
+    return submit()
 
 
 def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:

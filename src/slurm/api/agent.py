@@ -254,6 +254,11 @@ class Agent:
         return found
 
     def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
+        needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
+        missing = [name for name in needs if not os.path.exists(os.path.join(self.base, name))]
+        if missing:
+            # The client brings it and asks again: so nobody has to ask beforehand.
+            raise AgentError("needs", f"{self.base} does not have {missing[0]}", missing)
         try:
             rundir.make_private_folder(os.path.dirname(path))
             os.mkdir(path, 0o700)

@@ -31,6 +31,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "checksum": errors.TransferFailed,
     "too-large": errors.UsageError,
     "unknown": errors.ConnectionLost,
+    "needs": errors.NotDelivered,
     "agent": errors.ProtocolError,
 }
 

@@ -127,14 +127,16 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def users_modules_by_value() -> Iterator[None]:
+def users_modules_by_value(held: Callable[[str], bool]) -> Iterator[None]:
     """While it is open, functions and classes of the user's own modules are pickled by value.
 
-    The far side cannot import them: a script's `import helpers` has to travel with it.
+    The far side cannot import them: a script's `import helpers` has to travel with it. Those that
+    are `held` there go by name.
     """
     import cloudpickle
 
     own = [module for module in list(sys.modules.values()) if _travels(module)]
+    own = [module for module in own if not held(module.__name__)]
     names = [module.__name__ for module in own]
     with _lock:
         for module in own:
@@ -155,11 +157,11 @@ def users_modules_by_value() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sending_to(backend: SshBackend) -> Iterator[None]:
+def sending_to(backend: SshBackend, held: Callable[[str], bool] | None) -> Iterator[None]:
     """While it is open, what is pickled is made for a cluster that shares no files with us."""
     from slurm.files import sent_by
 
-    with users_modules_by_value(), sent_by(backend):
+    with users_modules_by_value(held or (lambda _: False)), sent_by(backend):
         yield
 
 

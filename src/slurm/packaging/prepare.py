@@ -1,0 +1,92 @@
+"""The step between a call and its script: packaging decides the Environment of the job."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from slurm.packaging.choose import Packaging, find_project
+from slurm.rendering import Environment
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Request:
+    """A call as packaging sees it."""
+
+    cluster: Cluster
+    packaging: Packaging
+    function: Callable[..., Any]
+    options: Mapping[str, object]
+
+    @property
+    def name(self) -> str:
+        """The module and name of the function, for messages."""
+        return f"{self.function.__module__}.{getattr(self.function, '__qualname__', '?')}"
+
+    @property
+    def source(self) -> str:
+        """The file that the function was written in; of the SDK's own that of the program."""
+        code = getattr(self.function, "__code__", None)
+        if code is not None and not self.function.__module__.startswith("slurm."):
+            return str(code.co_filename)
+        main = getattr(sys.modules.get("__main__"), "__file__", None)
+        return str(main or os.path.join(os.getcwd(), "-"))
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What packaging has decided for a call, and what is left to do when it is submitted."""
+
+    environment: Environment
+    #: Why the function travels by value; "": it does not; None: as its module and name say.
+    by_value: str | None = None
+    #: Whether the node can import a module of the user's; None: it sees this machine's files.
+    holds: Callable[[str], bool] | None = None
+    #: Brings what the environment `needs` to the cluster; called when something is missing there.
+    deliver: Callable[[Cluster], None] | None = None
+
+
+#: Who prepares each kind; imported when it is used.
+_PREPARE = {
+    "none": "slurm.packaging.none:prepare_none",
+    "source": "slurm.packaging.source:prepare_source",
+    "wheel": "slurm.packaging.wheel:prepare_wheel",
+    "container": "slurm.packaging.container:prepare_container",
+    "inherit": "slurm.packaging.inherit:prepare_inherit",
+}
+
+
+def prepare(request: Request) -> Prepared:
+    """The environment of a call: how Python starts there, and what has to be brought."""
+    from slurm.packaging.inherit import decide_inside
+
+    packaging, why = decide_inside(request.packaging) or decide(request)
+    module, _, name = _PREPARE[packaging.kind].partition(":")
+    made: Prepared = getattr(importlib.import_module(module), name)(
+        replace(request, packaging=packaging)
+    )
+    whole = "; ".join(filter(None, [why, made.environment.why]))
+    return replace(made, environment=replace(made.environment, why=whole))
+
+
+def decide(request: Request) -> tuple[Packaging, str]:
+    """What `auto` means for a call, and why; every other kind means itself."""
+    packaging = request.packaging
+    if packaging.kind != "auto":
+        return packaging, f"asked for by {packaging.said_by}"
+    if request.cluster.backend.kind != "ssh" and not packaging.options:
+        # The job has this client's own Python and files: what runs here runs there.
+        return Packaging("none", {}, packaging.said_by), "auto"
+    project = packaging.options.get("project") or find_project(request.source)
+    if project is None:
+        where = request.source
+        return Packaging("none", {}, packaging.said_by), f"auto: no pyproject.toml above {where}"
+    options = {**packaging.options, "project": project}
+    return Packaging("wheel", options, packaging.said_by), f"auto: {project}/pyproject.toml"
