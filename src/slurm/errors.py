@@ -124,6 +124,12 @@ class BuildFailed(PackagingError):
     code = "SLURM-E142"
 
 
+class ImageUnusable(PackagingError):
+    """A container image in which no function can run: no Python, or made for another machine."""
+
+    code = "SLURM-E143"
+
+
 # ---- E2xx: the scheduler or the run directory said no -------------------------------------------
 
 
@@ -276,6 +282,12 @@ class WorkerDied(JobError):
     """An item of a packed map ended the process that worked on it, each time it was tried."""
 
     code = "SLURM-E313"
+
+
+class ContainerFailed(JobError):
+    """The container of a job did not start Python: no image, no Python in it, or no rights."""
+
+    code = "SLURM-E315"
 
 
 # ---- E4xx: the job is fine, its value does not come through -------------------------------------

@@ -155,6 +155,8 @@ class Submitter(Generic[P, T]):
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
         self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
+        #: Whether plans are only looked at.
+        self.dry = False
         self.packaging = choose(
             None if packaging is None else check_packaging(packaging, "cluster.submit"),
             self.task.packaging,
@@ -312,7 +314,8 @@ class Submitter(Generic[P, T]):
 
     def prepare(self) -> Prepared:
         """How the task's code gets to the node."""
-        return prepare(Request(self.cluster, self.packaging, self.task.unwrapped, self.options))
+        asked = (self.cluster, self.packaging, self.task.unwrapped, self.options)
+        return prepare(Request(*asked, dry=self.dry))
 
     def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls."""
@@ -324,6 +327,7 @@ class Planner(Generic[P]):
 
     def __init__(self, submitter: Submitter[P, Any]) -> None:
         self._submitter = submitter
+        submitter.dry = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """The plan of one call."""
@@ -441,6 +445,8 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
+    for job in jobs:
+        job.container = metadata.get("container")
     if metadata.get("returns"):
         for job in jobs:
             number = job.part.number if job.part is not None else 0
@@ -516,6 +522,7 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "item_retry": item_retry(plan.submission.pack, plan.options),
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
+        "container": plan.environment.details.get("image"),
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
         "retry": policy_of(plan.submission),
         "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),

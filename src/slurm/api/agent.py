@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, retries
+from slurm.api import family, retries, runtimes
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -63,6 +63,10 @@ class Agent:
             _remove(temporary)
             if not self.has_sdk(name):
                 raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
+
+    def container_runtimes(self) -> Dict[str, str]:
+        """What can run containers here."""
+        return runtimes.find(self.scheduler.kind)
 
     def prepare_base(self) -> None:
         """Make the base directory and its own folders."""

@@ -80,6 +80,7 @@ class Backend(ABC):
     kind = "local"
     #: Two clusters with the same target share one watcher and one connection.
     target: str = ""
+    _runtimes: dict[str, str] | None = None
 
     @abstractmethod
     def call(self, verb: str, *args: Any) -> Any:
@@ -103,6 +104,12 @@ class Backend(ABC):
         self._call("prepare_base")
         if not self._call("has_sdk", name):
             self._call("put_sdk", name, files)
+
+    def container_runtimes(self) -> dict[str, str]:
+        """What can run containers there: the name of each runtime, and where it was found."""
+        if self._runtimes is None:
+            self._runtimes = self._call("container_runtimes")
+        return self._runtimes
 
     def submit_job(
         self,

@@ -18,6 +18,7 @@ MODULES = (
     "slurm.api.family",
     "slurm.api.retries",
     "slurm.api.retry_rules",
+    "slurm.api.runtimes",
     "slurm.api.agent",
     "slurm.api.slurm_scheduler",
     "slurm.api.frames",

@@ -25,7 +25,8 @@ VERBS = frozenset(
         "submit", "resume", "advance", "order_step", "append_calls", "tell_pilot", "stop_parts",
         "find_job", "status", "request", "stop_workflow", "cancel_below", "family", "list",
         "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value", "read",
-        "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
+        "has_sdk", "put_sdk", "prepare_base", "container_runtimes", "retry", "stop_retry",
+        "accounting", "run",
     )
 )  # fmt: skip
 #: Those that must not be carried out by two senders at the same time.

@@ -90,6 +90,7 @@ OPTIONS: dict[str, dict[str, of.Parse]] = {
         "platform": of.text,
         "build_args": of.variables,
         "build_secrets": of.secret_names,
+        "build_extra_args": texts,
         "no_cache": _switch,
         "tls_verify": _switch,
         "mounts": texts,

@@ -24,6 +24,8 @@ class Request:
     packaging: Packaging
     function: Callable[..., Any]
     options: Mapping[str, object]
+    #: Whether it is only looked at: nothing is built.
+    dry: bool = False
 
     @property
     def name(self) -> str:

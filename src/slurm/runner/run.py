@@ -8,7 +8,7 @@ import time
 from typing import Any, Dict, List, Tuple
 
 from slurm import rundir
-from slurm.runner import ranks, signals
+from slurm.runner import owner, ranks, signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
 
@@ -35,6 +35,7 @@ def main(argv: List[str]) -> int:
         return 2
     run = os.path.abspath(argv[1])
     who = identity()
+    owner.watch()
     if len(argv) == 5:
         from slurm.runner.packed import run_pack
 

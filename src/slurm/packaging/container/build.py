@@ -11,20 +11,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from slurm.errors import BuildFailed, ImageUnusable
+from slurm.packaging import progress
 from slurm.packaging.container import context as files
 from slurm.packaging.container import engines
 from slurm.packaging.container.engines import Build
 
 #: How many lines of a failed build an error shows.
 LAST_LINES = 15
-
-#: Takes each line that a step says: `("build", "STEP 1/4: FROM ...")`.
-Progress = Callable[[str, str], None]
 
 
 @dataclass(frozen=True)
@@ -35,18 +33,14 @@ class Image:
     python: tuple[int, int] | None = None
 
 
-def build_image(build: Build, push: bool, python: str, progress: Progress) -> Image:
+def build_image(build: Build, push: bool, python: str) -> Image:
     """The image of a build: a known one where nothing changed, else built, looked at and pushed."""
-    content = content_of(build)
-    key = _key(build, content, push, python)
-    known = _recall(key)
-    if known is not None and not build.no_cache and _still_there(build, known, push):
-        return known
+    key = _key(build, content_of(build), push, python)
     with _alone(key):
-        known = _recall(key)
-        if known is not None and not build.no_cache:
-            return known  # another process has built it meanwhile
-        image = _build(build, push, python, progress)
+        known = None if build.no_cache else _recall(key)
+        if known is not None and _still_there(build, known, push):
+            return known
+        image = _build(build, push, python)
         _remember(key, image)
     return image
 
@@ -66,36 +60,47 @@ def content_of(build: Build) -> str:
     return content
 
 
+def known_image(build: Build, push: bool, python: str) -> Image | None:
+    """The image of a build that was made before and of which nothing changed since."""
+    if build.no_cache:
+        return None
+    return _recall(_key(build, content_of(build), push, python))
+
+
 def _key(build: Build, content: str, push: bool, python: str) -> str:
     """What the image is known by. Secrets are not in it: their values are in no image."""
     with open(build.dockerfile, "rb") as f:
         recipe = hashlib.sha256(f.read()).hexdigest()
-    plain = asdict(replace(build, no_cache=False, context="", dockerfile=""))
+    plain = asdict(replace(build, engine="", no_cache=False, context="", dockerfile=""))
     return _short(json.dumps([plain, recipe, content, push, python], sort_keys=True))
 
 
-def _build(build: Build, push: bool, python: str, progress: Progress) -> Image:
+def _build(build: Build, push: bool, python: str) -> Image:
     with tempfile.TemporaryDirectory(prefix="slurm-sdk-build-") as scratch:
         id_file, digest_file = f"{scratch}/id", f"{scratch}/digest"
         hide = [os.environ[name] for name in build.secrets]
-        _follow(engines.build_command(build, id_file), "build", progress, hide)
+        progress.tell("build", f"building the image {build.tag} with {build.engine}")
+        _follow(engines.build_command(build, id_file), "build", hide)
         image = _read(id_file)
         _check_platform(build, image)
         version = _look_inside(build, image, python)
         if not push:
             return Image(image.removeprefix("sha256:"), version)
         words = engines.push_command(build.engine, build.tag, digest_file, build.tls_verify)
-        said = _follow(words, "push", progress)
+        progress.tell("push", f"pushing {build.tag}")
+        said = _follow(words, "push")
         digest = engines.pushed_digest(said) if build.engine == "docker" else _read(digest_file)
     if not digest:
         raise BuildFailed(
             f"{build.engine} pushed {build.tag}, but did not say its digest",
             evidence=said.splitlines()[-LAST_LINES:],
         )
-    return Image(engines.pinned(build.tag, digest), version)
+    image = engines.pinned(build.tag, digest)
+    progress.tell("push", f"pushed {image}")
+    return Image(image, version)
 
 
-def _follow(words: Sequence[str], step: str, progress: Progress, hide: Sequence[str] = ()) -> str:
+def _follow(words: Sequence[str], step: str, hide: Sequence[str] = ()) -> str:
     """Run an engine, pass on each of its lines without secrets, and raise with its last ones."""
     said: list[str] = []
     env = {**os.environ, "DOCKER_BUILDKIT": "1"}
@@ -118,7 +123,7 @@ def _follow(words: Sequence[str], step: str, progress: Progress, hide: Sequence[
             for secret in filter(None, hide):
                 text = text.replace(secret, "***")
             said.append(text)
-            progress(step, text)
+            progress.quote(step, text)
         code = engine.wait()
     except BaseException:
         engine.terminate()

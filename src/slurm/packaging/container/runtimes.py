@@ -24,7 +24,20 @@ NAMES = (
 )  # fmt: skip
 
 #: Folders of the image that a working directory of the same name must not cover.
-_SYSTEM = ("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "proc", "run", "sbin", "sys", "usr")
+_SYSTEM = (
+    "bin",
+    "boot",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "proc",
+    "run",
+    "sbin",
+    "sys",
+    "usr",
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,8 @@ class Container:
     outside: str = "python3"
     #: `SOURCE:TARGET` or `SOURCE:TARGET:ro`, beside the base directory and the working directory.
     mounts: tuple[str, ...] = ()
+    #: Folders with code of the user's, which the container sees under the same names.
+    code: tuple[str, ...] = ()
     #: Where the function runs, inside; None: in the working directory of the job.
     workdir: str | None = None
     #: Variables of the user's, by name; the script has set them.
@@ -70,30 +85,29 @@ def _podman(given: Container) -> Start:
     pull = " ".join(["podman pull --quiet", *tls, image])
     words = ["podman run --rm --network=host --ipc=host --pid=host --log-driver=none"]
     words += ["--security-opt=label=disable", "--pull=never"]
-    words += [shell_quote(f"--volume={mount}") for mount in given.mounts]
     if given.gpus:
         words.append("--device=nvidia.com/gpu=all")
     words += map(shell_quote, given.extra)
     text = [
         *_variables(given, 'sdk_words+=("--env=$sdk_name")'),
-        'sdk_words+=("--volume=$SLURM_SDK_BASE:$SLURM_SDK_BASE")',
-        *_here(given, 'sdk_words+=("--volume=$PWD:$PWD")'),
+        *_mounts(given, 'sdk_words+=("--volume=$1:$2${3:+:$3}")'),
         f"sdk_words+=({_workdir(given, 'workdir')})",
         "# An ordinary user keeps the own number inside: files belong to the same user there.",
         'if [ "$UID" -ne 0 ]; then',
         "  sdk_words+=(--userns=keep-id)",
         "else",
-        "  # Root's containers would leave the job's control group, and with it the memory limit.",
+        "  # A container of root would leave the control group of the job, and its memory limit.",
         "  while IFS=: read -r _ sdk_name sdk_group; do",
-        '    case $sdk_name:$sdk_group in freezer:*/job_*) sdk_words+=("--cgroup-parent=$sdk_group") ;;'
-        " esac",
+        "    case $sdk_name:$sdk_group in",
+        '      freezer:*/job_*) sdk_words+=("--cgroup-parent=$sdk_group") ;;',
+        "    esac",
         "  done < /proc/self/cgroup",
         "fi",
         "# One process of a node pulls, the others wait for it.",
         f"if ! podman image exists {image}; then",
         f"  ( flock 9; podman image exists {image} || {pull} >&2 ) \\",
         '    9>> "${TMPDIR:-/tmp}/slurm-sdk-pull-$UID" || {',
-        f"    echo {shell_quote(_no_image(given))} >&2; exit 125; }}",
+        f'    echo "slurm-sdk: the image {given.image} could not be pulled" >&2; exit 125; }}',
         "fi",
         "# The container is no child of this process: Python ends itself when this one is gone.",
         "export SLURM_SDK_OWNER=$$",
@@ -105,16 +119,15 @@ def _podman(given: Container) -> Start:
 def _apptainer(given: Container) -> Start:
     image = given.image if is_file(given.image) else f"docker://{given.image}"
     words = ["exec --cleanenv --no-home", *([] if given.tls_verify else ["--no-https"])]
-    words += [shell_quote(f"--bind={mount}") for mount in given.mounts]
     words += [*(["--nv"] if given.gpus else []), *map(shell_quote, given.extra)]
     text = [
         "sdk_program=apptainer",
         'command -v "$sdk_program" > /dev/null || sdk_program=singularity',
         *_variables(
-            given, 'export "APPTAINERENV_$sdk_name=${!sdk_name}" "SINGULARITYENV_$sdk_name=${!sdk_name}"'
+            given,
+            'export "APPTAINERENV_$sdk_name=${!sdk_name}" "SINGULARITYENV_$sdk_name=${!sdk_name}"',
         ),
-        'sdk_words+=("--bind=$SLURM_SDK_BASE")',
-        *_here(given, 'sdk_words+=("--bind=$PWD")'),
+        *_mounts(given, 'sdk_words+=("--bind=$1:$2${3:+:$3}")'),
         f"sdk_words+=({_workdir(given, 'pwd')})",
         f'exec "$sdk_program" {" ".join(words)} "${{sdk_words[@]}}" {shell_quote(image)} "$@"',
     ]
@@ -134,14 +147,10 @@ def _launcher(text: Sequence[str]) -> Start:
 
 
 def _pyxis(given: Container) -> Start:
-    setup = [
-        "sdk_mounts=$SLURM_SDK_BASE:$SLURM_SDK_BASE",
-        *_here(given, 'sdk_mounts="$sdk_mounts,$PWD:$PWD"'),
-    ]
-    setup += [f"sdk_mounts=$sdk_mounts,{shell_quote(_plus(mount))}" for mount in given.mounts]
+    setup = ["sdk_mounts=''", *_mounts(given, "sdk_mounts=$sdk_mounts,$1:$2${3:+:$3}")]
     srun = [
         shell_quote(f"--container-image={enroot_name(given.image)}"),
-        '"--container-mounts=$sdk_mounts"',
+        '"--container-mounts=${sdk_mounts#,}"',
         _workdir(given, "container-workdir"),
         "--no-container-mount-home",
         "--container-env=" + ",".join((*NAMES, *given.names)),
@@ -159,12 +168,6 @@ def enroot_name(image: str) -> str:
     return f"{host}#{rest}" if slash and ("." in host or ":" in host) else name
 
 
-def _plus(mount: str) -> str:
-    """Pyxis separates the flags of a mount with `+`."""
-    source, target, *flags = mount.split(":")
-    return ":".join([source, target, *(["+".join(flags[0].split(","))] if flags else [])])
-
-
 def _oci(given: Container) -> Start:
     if given.gpus:
         raise PackagingError(
@@ -172,7 +175,9 @@ def _oci(given: Container) -> Start:
             hint="use another runtime, or gpus=False where such hooks are there",
         )
     values = {"IMAGE": given.image, "MOUNTS": "\n".join(given.mounts)}
+    values["CODE"] = "\n".join(given.code)
     values["WORKDIR"] = given.workdir or ""
+    values["TLS"] = "yes" if given.tls_verify else "no"
     lines = [f"export SLURM_SDK_OCI_{name}={shell_quote(value)}" for name, value in values.items()]
     lines += [
         "sdk_words=()",
@@ -207,26 +212,37 @@ def _variables(given: Container, act: str) -> list[str]:
     ]
 
 
-def _here(given: Container, act: str) -> list[str]:
-    """Mount the working directory where it is not the image's own."""
-    if given.workdir is not None:
-        return []
-    system = " | ".join(f"/{name}/*" for name in _SYSTEM)
-    return [
-        'case "$PWD/" in',
-        f'  "$SLURM_SDK_BASE"/* | // | *[:,]* | {system}) ;;',
-        f"  *) {act} ;;",
-        "esac",
+def _mounts(given: Container, act: str) -> list[str]:
+    """Mount the base directory, what was asked for, and the working directory: each place once."""
+    lines = [
+        "sdk_seen=:",
+        "sdk_mount() {",
+        '  case $sdk_seen in *":$2:"*) return ;; esac',
+        "  sdk_seen=$sdk_seen$2:",
+        f"  {act}",
+        "}",
+        'sdk_mount "$SLURM_SDK_BASE" "$SLURM_SDK_BASE"',
     ]
+    lines += [_mount(mount) for mount in given.mounts]
+    if given.workdir is None:
+        # Unless it is a folder of the image as well.
+        system = " | ".join(f"/{name}/*" for name in _SYSTEM)
+        lines += [
+            'case "$PWD/" in',
+            f'  "$SLURM_SDK_BASE"/* | // | *[:,]* | {system}) ;;',
+            '  *) sdk_mount "$PWD" "$PWD" ;;',
+            "esac",
+        ]
+    return lines + [_mount(f"{folder}:{folder}:ro") for folder in given.code]
+
+
+def _mount(mount: str) -> str:
+    return " ".join(["sdk_mount", *map(shell_quote, mount.split(":"))])
 
 
 def _workdir(given: Container, flag: str) -> str:
     """The flag that says where the function runs: as asked for, else where the job's script is."""
     return f'"--{flag}=$PWD"' if given.workdir is None else shell_quote(f"--{flag}={given.workdir}")
-
-
-def _no_image(given: Container) -> str:
-    return f"slurm-sdk: the image {given.image} could not be pulled"
 
 
 def check_mount(mount: str) -> str:
