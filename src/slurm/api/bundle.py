@@ -20,6 +20,7 @@ MODULES = (
     "slurm.api.retry_rules",
     "slurm.api.runtimes",
     "slurm.api.agent",
+    "slurm.api.door",
     "slurm.api.slurm_scheduler",
     "slurm.api.frames",
     "slurm.api.places",

@@ -37,6 +37,8 @@ def main(environ: Mapping[str, str]) -> int:
     mounts = [environ["SLURM_SDK_BASE"], *environ.get("SLURM_SDK_OCI_MOUNTS", "").split("\n")]
     if not environ.get("SLURM_SDK_OCI_WORKDIR") and _may_mount(workdir):
         mounts.append(workdir)
+    if os.path.isdir(environ.get("SLURM_SDK_DOOR", "")):
+        mounts.append(environ["SLURM_SDK_DOOR"])
     code = environ.get("SLURM_SDK_OCI_CODE", "").split("\n")
     mounts += [f"{folder}:{folder}:ro" for folder in code if folder]
     who = "{}-{}".format(environ.get("SLURM_JOB_ID", "0"), environ.get("SLURM_RESTART_COUNT", "0"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurm.errors import PackagingError
 from slurm.packaging.container.engines import is_file
@@ -73,7 +73,28 @@ class Start:
 
 def start(container: Container) -> Start:
     """The start of a container by its runtime."""
-    return _START[container.runtime](container)
+    made = _START[container.runtime](container)
+    return replace(made, setup=(_door(container), *made.setup))
+
+
+def _door(given: Container) -> str:
+    """Lets the container have commands of Slurm run: workflows submit from inside; see `door`."""
+    serve = f'{shell_quote(given.outside)} "$SLURM_SDK_ROOT/slurm/api/door.py"'
+    return "\n".join(
+        [
+            "unset SLURM_SDK_DOOR",
+            'if [ -z "${SLURM_ARRAY_TASK_ID:-}" ]; then',
+            '  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX")',
+            "  export SLURM_SDK_DOOR=$sdk_litter",
+            '  mkfifo "$SLURM_SDK_DOOR/names"',
+            '  ( trap "" USR1 USR2; exec 3<> "$SLURM_SDK_DOOR/names"',
+            "    while kill -0 $$; do",
+            "      read -r -t 3 sdk_name <&3 || continue",
+            f'      {serve} "$SLURM_SDK_DOOR" "$sdk_name" &',
+            "    done ) < /dev/null > /dev/null 2>&1 &",
+            "fi",
+        ]
+    )
 
 
 # ---- runtimes that a process of the job starts --------------------------------------------------
@@ -222,6 +243,7 @@ def _mounts(given: Container, act: str) -> list[str]:
         f"  {act}",
         "}",
         'sdk_mount "$SLURM_SDK_BASE" "$SLURM_SDK_BASE"',
+        '[ ! -d "${SLURM_SDK_DOOR:-}" ] || sdk_mount "$SLURM_SDK_DOOR" "$SLURM_SDK_DOOR"',
     ]
     lines += [_mount(mount) for mount in given.mounts]
     if given.workdir is None:
