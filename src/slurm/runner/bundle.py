@@ -6,7 +6,6 @@ mounts what lies at the top of the unpacked image into it, read-only.
 """
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -73,6 +72,8 @@ def find_root(image: str, base: str) -> Root:
             return Root(image, [_PATH])
         path = os.path.join(image, given.get("root", {}).get("path", "rootfs"))
         return Root(path, given.get("process", {}).get("env", [_PATH]))
+    import fcntl
+
     home = os.path.join(base, IMAGES)
     os.makedirs(home, mode=0o700, exist_ok=True)
     name = os.path.join(home, hashlib.sha256(image.encode()).hexdigest()[:20])
