@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from programs import free_port, podman
 
 #: What the tests of this folder start.
 PROGRAMS = ("podman", "buildah", "runc", "docker-registry", "mmdebstrap", "sbatch")
@@ -90,13 +90,6 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def podman(*words: str) -> str:
-    """What podman says."""
-    done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="session")
 def base_image(place: Path) -> str:
     """A small Debian with Python, made from packages: there is no registry to pull one from."""
@@ -112,13 +105,6 @@ def base_image(place: Path) -> str:
 def _codename() -> str:
     lines = Path("/etc/os-release").read_text().splitlines()
     return next(line.split("=")[1] for line in lines if line.startswith("VERSION_CODENAME="))
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture(scope="session")
