@@ -11,7 +11,7 @@ from typing import Any
 
 from slurm import rundir
 from slurm.errors import OptionError
-from slurm.launch import ranks_per_node, torchrun_flags
+from slurm.launch import ranks_per_node, several_ranks, torchrun_flags
 from slurm.model.options import sbatch_flags
 from slurm.model.packs import Pack
 from slurm.model.parts import Part
@@ -86,14 +86,7 @@ class Submission:
     @property
     def ranks(self) -> bool:
         """Whether the job has several processes, which srun has to start."""
-        given = self.options
-        if given.get("launch") in ("once", "torchrun"):
-            return given["launch"] == "torchrun"
-        return (
-            int(str(given.get("ntasks") or 1)) > 1
-            or int(str(given.get("ntasks_per_node") or 1)) > 1
-            or str(given.get("nodes") or 1) != "1"
-        )
+        return several_ranks(self.options)
 
 
 def render_job_script(job: Submission) -> str:

@@ -17,7 +17,7 @@ from slurm.packaging.container import runtimes
 from slurm.packaging.container.failures import explain
 from slurm.packaging.container.runtimes import Container
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parent / "golden" / "containers"
 _IMAGE = "registry.example.org:5000/me/app@sha256:" + "ab" * 32
 
 _FULL = {
@@ -47,7 +47,7 @@ def test_the_start_of_each_runtime_is_the_golden_one(runtime: str, form: str) ->
         {**_FULL, "gpus": gpus} if form == "full" else {"image": _IMAGE, "code": ("/home/me/p",)}
     )
     text = text_of(Container(runtime=runtime, **given))  # type: ignore[arg-type]
-    golden = GOLDEN / f"container_{runtime}_{form}.sh"
+    golden = GOLDEN / f"{runtime}_{form}.sh"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text)
     assert text == golden.read_text()

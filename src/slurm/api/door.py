@@ -12,7 +12,7 @@ import select
 import subprocess
 import sys
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 #: Names the folder, in a container.
 VARIABLE = "SLURM_SDK_DOOR"
@@ -112,7 +112,7 @@ def serve(folder: str, name: str) -> None:
         asked = json.load(pipe)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_OURS)}
     cwd = asked["cwd"] if asked["cwd"] and os.path.isdir(asked["cwd"]) else None
-    told = {}  # type: Dict[str, Any]
+    told: Dict[str, Any] = {}
     try:
         done = run(asked["command"], asked["timeout"], dict(kept, **asked["env"]), cwd)
         told = {"code": done.code, "stdout": done.stdout.hex(), "stderr": done.stderr.hex()}

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm.errors import PackagingError, PythonMismatch, join_names
+from slurm.launch import several_ranks
 from slurm.packaging.container import engines, runtimes
 from slurm.packaging.container.build import Image, build_image, known_image
 from slurm.packaging.container.runtimes import Container
@@ -37,6 +38,11 @@ def prepare_container(request: Request) -> Prepared:
     if reason and image.python is not None:
         _check_version(image, reason)
     container = _container(request, image.name, runtime, path)
+    if runtime == "oci" and several_ranks(request.options):
+        raise PackagingError(
+            "runtime='oci' starts one process: Slurm 22.05 tells ranks in its containers no number",
+            hint="use podman, apptainer or pyxis for jobs with several tasks",
+        )
     started = runtimes.start(container)
     env: Mapping[str, str] = given.get("env") or {}
     exports = tuple(f"export {name}={shell_quote(value)}" for name, value in env.items())
@@ -160,6 +166,8 @@ def _image(request: Request, build: tuple[engines.Build, bool] | None, runtime: 
     given = request.packaging.options
     if build is None:
         name = engines.check_image(given["image"])
+        if engines.is_file(name):
+            return Image(_file_there(request, name))
         return Image(engines.in_registry(name, given.get("registry")))
     plan, push = build
     python = given.get("python", "python3")
@@ -184,6 +192,19 @@ def _image(request: Request, build: tuple[engines.Build, bool] | None, runtime: 
     return build_image(plan, push, python)
 
 
+def _file_there(request: Request, name: str) -> str:
+    """The absolute path of an image that is a file or a folder of the cluster."""
+    remote = remote_of(request.cluster)
+    if remote is not None:
+        return remote.path_there(name)
+    path = os.path.abspath(os.path.expanduser(name))
+    if not os.path.exists(path):
+        raise PackagingError(
+            f"image={name!r}: there is no such file or folder", hint="check the path"
+        )
+    return path
+
+
 # ---- the container ------------------------------------------------------------------------------
 
 
@@ -194,6 +215,11 @@ def _container(request: Request, image: str, runtime: str, path: tuple[str, ...]
         value: Any = options.get(option) or ()
         named += [str(name) for name in value]
     mounts = [runtimes.check_mount(mount) for mount in given.get("mounts") or ()]
+    if request.cluster.backend.kind == "embedded":
+        from slurm.api.embedded.place import find_place
+
+        # Its socket lies there: a workflow submits from inside of the container.
+        mounts.append(runtimes.check_mount(find_place(os.environ).directory))
     workdir = given.get("workdir")
     if workdir is not None and not workdir.startswith("/"):
         raise PackagingError(

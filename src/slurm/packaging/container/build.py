@@ -21,6 +21,8 @@ from slurm.packaging.container import context as files
 from slurm.packaging.container import engines
 from slurm.packaging.container.engines import Build
 
+#: The oldest Python that can run anything of ours.
+OLDEST = (3, 8)
 #: How many lines of a failed build an error shows.
 LAST_LINES = 15
 
@@ -169,8 +171,13 @@ def _look_inside(build: Build, image: str, python: str) -> tuple[int, int] | Non
         return None
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     if done.stdout.startswith("python "):
-        major, minor = done.stdout.split()[1].split(".")
-        return int(major), int(minor)
+        major, minor = map(int, done.stdout.split()[1].split("."))
+        if (major, minor) < OLDEST:
+            raise ImageUnusable(
+                f"the image {build.tag} has Python {major}.{minor}, and the runner needs 3.8",
+                hint="take a newer base image",
+            )
+        return major, minor
     if done.returncode in (126, 127) and "exec format" not in done.stderr.lower():
         raise no_python(f"the image {build.tag}", python, done.stderr.splitlines()[-3:])
     return None

@@ -83,8 +83,8 @@ def _door(given: Container) -> str:
     return "\n".join(
         [
             "unset SLURM_SDK_DOOR",
-            'if [ -z "${SLURM_ARRAY_TASK_ID:-}" ]; then',
-            '  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX")',
+            'if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] &&',
+            '  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX"); then',
             "  export SLURM_SDK_DOOR=$sdk_litter",
             '  mkfifo "$SLURM_SDK_DOOR/names"',
             '  ( trap "" USR1 USR2; exec 3<> "$SLURM_SDK_DOOR/names"',
@@ -273,7 +273,8 @@ def check_mount(mount: str) -> str:
     target = rest[0] if rest else source
     flags = rest[1] if len(rest) > 1 else None
     absolute = source.startswith("/") and target.startswith("/")
-    if len(rest) > 2 or not absolute or flags not in (None, "ro", "rw") or "," in source + target:
+    odd = "," in mount or "\n" in mount
+    if len(rest) > 2 or not absolute or flags not in (None, "ro", "rw") or odd:
         raise PackagingError(
             f"mounts has {mount!r}, which is not SOURCE:TARGET or SOURCE:TARGET:ro",
             hint='write absolute paths of the cluster without comma: mounts=["/data:/data:ro"]',

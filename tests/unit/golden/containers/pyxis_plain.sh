@@ -1,6 +1,6 @@
 unset SLURM_SDK_DOOR
-if [ -z "${SLURM_ARRAY_TASK_ID:-}" ]; then
-  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX")
+if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] &&
+  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX"); then
   export SLURM_SDK_DOOR=$sdk_litter
   mkfifo "$SLURM_SDK_DOOR/names"
   ( trap "" USR1 USR2; exec 3<> "$SLURM_SDK_DOOR/names"
