@@ -23,8 +23,8 @@ KINDS = {
     "snapshot": rundir.BASE_SNAPSHOTS,
     "sdk": rundir.BASE_SDK,
 }
-#: What was not finished after so long is what a death has left.
-ABANDONED = 86400.0
+#: The state of what a death has left half done.
+LEFT_OVER = "left over"
 
 
 def place(agent: Any, name: str) -> str:
@@ -112,6 +112,7 @@ def inventory(agent: Any, sizes: bool) -> Dict[str, Any]:
             item = _item(kind, top, name, sizes)
             if item is not None:
                 items.append(item)
+                items += _left_in(kind, top, item, sizes)
     return {"items": items, "used": sorted(_used(agent))}
 
 
@@ -121,13 +122,33 @@ def _item(kind: str, top: str, name: str, sizes: bool) -> Optional[Dict[str, Any
         changed = os.lstat(path).st_mtime
         size = _size(path) if sizes else None
         item = {"kind": kind, "name": name, "size": size}  # type: Dict[str, Any]
-        if kind == "environment":
+        if name.endswith((".new", ".gone", ".tmp", ".tar.gz", ".part")):
+            item["state"] = LEFT_OVER
+        elif kind == "environment":
             item.update(environment.describe(path))
             changed = max([changed] + [_mtime(os.path.join(path, n)) for n in ("used", "lock")])
     except OSError:
         return None  # it went meanwhile
     item["idle"] = max(0.0, time.time() - changed)
     return item
+
+
+def _left_in(kind: str, top: str, item: Dict[str, Any], sizes: bool) -> Iterator[Dict[str, Any]]:
+    """Environments that were begun and never finished, where nobody is at it."""
+    if kind != "environment" or item.get("state") in ("making", LEFT_OVER):
+        return
+    folder = os.path.join(top, item["name"])
+    current = os.path.basename(os.path.realpath(os.path.join(folder, rundir.CURRENT)))
+    for name in _names(folder):
+        path = os.path.join(folder, name)
+        if name not in (current, rundir.CURRENT) and os.path.isdir(path):
+            yield {
+                "kind": kind,
+                "name": item["name"] + "/" + name,
+                "size": _size(path) if sizes else None,
+                "idle": max(0.0, time.time() - _mtime(path)),
+                "state": LEFT_OVER,
+            }
 
 
 def _used(agent: Any) -> Iterator[str]:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
@@ -50,11 +50,13 @@ class Recipe:
     wheel: Parcel | None = None
     wheels: tuple[Parcel, ...] = ()
     lock: tuple[str, ...] = ()
-    options: Mapping[str, Any] = None  # type: ignore[assignment]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    #: Where uv lies there, if the client knows.
+    uv: str | None = None
 
     def plain(self) -> dict[str, Any]:
         """The recipe as its file on the cluster has it."""
-        given = dict(self.options or {})
+        given = self.options
         return {
             "label": self.label,
             "python": {"version": self.version, "path": self.python},
@@ -64,12 +66,13 @@ class Recipe:
             "installer": given.get("installer", "auto"),
             **{name: given.get(name) for name in _MADE_WITH},
             "python_mirror": given.get("python_mirror"),
+            "uv": self.uv,
         }
 
     @property
     def key(self) -> str:
         """The environment's name."""
-        told = {k: v for k, v in self.plain().items() if k not in ("label", "python_mirror")}
+        told = {k: v for k, v in self.plain().items() if k not in _NOT_CONTENT}
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:20]
 
     @property
@@ -83,12 +86,14 @@ class Recipe:
         return (*((self.wheel,) if self.wheel else ()), *self.wheels)
 
 
+#: What may differ from one maker of the same environment to the next.
+_NOT_CONTENT = ("label", "python_mirror", "uv")
 _MADE_WITH = ("extras", "dependencies", "index_url", "extra_index_urls", "find_links")
 
 
 def in_store(cluster: Cluster, recipe: Recipe, maker: str, outside: str) -> Environment:
     """The environment as a job's script uses it; `maker` is the Python that can make it."""
-    options = recipe.options or {}
+    options = recipe.options
     folder = f"{cluster.base}/{recipe.place}"
     stage = options.get("stage")
     here = folder if not stage else f"{_stage_folder(cluster, stage)}/{recipe.key}"
@@ -152,7 +157,7 @@ def deliver(cluster: Cluster, recipe: Recipe) -> None:
             put_file(cluster.backend, parcel.path, f"{cluster.base}/{parcel.place}", mode=0o400)
     data = json.dumps(recipe.plain(), indent=1).encode()
     cluster.backend.store_put(f"{recipe.place}/{rundir.RECIPE}", data)
-    if (recipe.options or {}).get("build_on") == "login":
+    if recipe.options.get("build_on") == "login":
         make(cluster, recipe.key, recipe.label)
 
 
@@ -182,8 +187,3 @@ def make(cluster: Cluster, key: str, label: str) -> None:
             if found["log"] and found["log"] != said:
                 said = found["log"]
                 line(said)
-
-
-def with_options(recipe: Recipe, options: Mapping[str, Any]) -> Recipe:
-    """The same recipe with other options for the installer."""
-    return replace(recipe, options={**(recipe.options or {}), **options})

@@ -18,7 +18,7 @@ from slurm.packaging.environments import Parcel, Recipe, deliver, in_store
 from slurm.packaging.function import by_value_reason
 from slurm.packaging.none import choose_interpreter
 from slurm.packaging.prepare import Prepared, Request
-from slurm.packaging.remote import is_users_own
+from slurm.packaging.remote import is_users_own, remote_of
 from slurm.packaging.sdkwheel import sdk_wheel
 from slurm.packaging.tree import cache_folder, read_tree
 from slurm.rundir import make_private_folder, write_atomically
@@ -81,6 +81,7 @@ def make_recipe(request: Request, wheel: Wheel, reason: str | None) -> tuple[Rec
         wheels=own,
         lock=read_lock(request, wheel),
         options={k: v for k, v in options.items() if k not in ("project", "lock")},
+        uv=find_uv() if remote_of(request.cluster) is None else None,
     )
     return recipe, maker, outside
 

@@ -32,7 +32,7 @@ def install(recipe: Dict[str, Any], base: str, target: str, log: str) -> None:
     """Make the environment in `target`; programs write to `log`."""
     run = Programs(recipe, base, log)
     python = find_python(recipe)
-    uv = None if recipe["installer"] == "pip" else find_uv(base)
+    uv = None if recipe["installer"] == "pip" else find_uv(base, recipe.get("uv"))
     if uv is None and (python is None or recipe["installer"] == "uv"):
         uv = fetch_uv(base, run)
     if uv is not None:
@@ -119,10 +119,11 @@ def find_python(recipe: Dict[str, Any]) -> Optional[str]:
     return str(same[0]) if same else None
 
 
-def find_uv(base: str) -> Optional[str]:
+def find_uv(base: str, known: Optional[str] = None) -> Optional[str]:
     """Where uv lies: on PATH, where its own installer puts it, or where we have put it."""
     home = os.path.expanduser("~")
-    places = ["uv", home + "/.local/bin/uv", home + "/.cargo/bin/uv"]
+    places = [known] if known else []
+    places += ["uv", home + "/.local/bin/uv", home + "/.cargo/bin/uv"]
     places += sorted(glob.glob(os.path.join(base, rundir.BASE_TOOLS, "uv", "bin", "uv")))
     return next((found for found in map(pythons.which, places) if found), None)
 
