@@ -1,5 +1,6 @@
-"""The agent's verbs about what is stored once for many runs: environments, wheels, snapshots and
-copies of the SDK; on Python 3.6.
+"""The agent's verbs about what is stored once for many runs; on Python 3.6.
+
+That is environments, wheels, snapshots of working trees, and copies of the SDK.
 """
 
 import contextlib

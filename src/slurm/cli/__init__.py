@@ -56,6 +56,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
     ),
     "Clusters": (
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
+        Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
         Verb("login", "login:login", "open a connection to a host that asks for a password"),
     ),
     "This program": (

@@ -1,5 +1,6 @@
-"""Builds the wheel of a project, once per content, with uv, build or pip; out of a copy of the
-tree, so that the user's own stays clean and nothing stale gets in.
+"""Builds the wheel of a project, once per content, with uv, build or pip.
+
+It is built out of a copy of the tree, so that the user's own stays clean and nothing stale gets in.
 """
 
 from __future__ import annotations

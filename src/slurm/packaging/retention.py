@@ -1,6 +1,4 @@
-"""What of the store on a cluster may go: environments, wheels, snapshots and old copies of the
-SDK that nothing has used for a while.
-"""
+"""What of the store on a cluster may go: what nothing has used for a while."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A working tree as content: its files, their digest, and the state of git; unchanged files are
-not read again.
-"""
+"""A working tree as content: its files, their digest, and the state of git."""
 
 from __future__ import annotations
 
