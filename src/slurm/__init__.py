@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
+        AmbiguousRun,
         AuthenticationFailed,
         BuildFailed,
         CommandRefused,
@@ -117,9 +118,10 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "AuthenticationFailed", "BuildFailed", "CommandRefused", "ConfigError", "ConnectError",
-    "ConnectionLost", "EnvironmentFailed", "NotDelivered", "FunctionExited", "HostKeyChanged",
-    "HostKeyUnknown", "HostNotFound", "HostUnreachable", "ContainerFailed", "ImageUnusable",
+    "AmbiguousRun", "AuthenticationFailed", "BuildFailed", "CommandRefused", "ConfigError",
+    "ConnectError", "ConnectionLost", "ContainerFailed", "EnvironmentFailed", "FunctionExited",
+    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "ImageUnusable",
+    "NotDelivered",
     "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
     "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
@@ -132,8 +134,8 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "BuildFailed", "Cluster",
-    "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost",
+    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "BuildFailed",
+    "Cluster", "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost",
     "ContainerFailed", "EnvironmentFailed", "Executor", "File",
     "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
     "ImageUnusable", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",

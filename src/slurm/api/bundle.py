@@ -12,10 +12,15 @@ MODULES = (
     "slurm.model.ids",
     "slurm.model.states",
     "slurm.runner.cache",
+    "slurm.runner.environment",
     "slurm.runner.inbox",
+    "slurm.runner.install",
+    "slurm.runner.lease",
+    "slurm.runner.protected",
     "slurm.api.slurm_commands",
     "slurm.api.slurm_answers",
     "slurm.api.family",
+    "slurm.api.listing",
     "slurm.api.retries",
     "slurm.api.retry_rules",
     "slurm.api.runtimes",
@@ -27,6 +32,7 @@ MODULES = (
     "slurm.api.pushes",
     "slurm.api.pythons",
     "slurm.api.transfer",
+    "slurm.api.store",
     "slurm.api.remote",
 )
 PACKAGES = ("slurm", "slurm.api", "slurm.model", "slurm.runner")

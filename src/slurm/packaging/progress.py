@@ -1,52 +1,59 @@
-"""What packaging says while it works: steps that take time, and the words of the programs it runs.
-
-A step is told to the logger `slurm.packaging` (INFO), a program's own lines too (DEBUG). Steps also
-appear on a terminal; with `SLURM_SDK_VERBOSE=1`, or `--verbose`, all lines do, wherever it goes.
-"""
+"""What packaging is busy with: events for whoever listens, and lines in the log."""
 
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import logging
-import os
-import sys
+import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
-#: Takes a step (`build`, `push`, `upload`, `install`), a line, and whether a program said it.
-Listener = Callable[[str, str, bool], None]
-
-log = logging.getLogger("slurm.packaging")
+log = logging.getLogger("slurm")
 
 
-def _show(step: str, text: str, detail: bool) -> None:
-    verbose = os.environ.get("SLURM_SDK_VERBOSE", "") not in ("", "0")
-    if verbose or (not detail and sys.stderr is not None and sys.stderr.isatty()):
-        with contextlib.suppress(OSError, ValueError):
-            sys.stderr.write(f"  {text}\n" if detail else f"slurm-sdk: {text}\n")
-            sys.stderr.flush()
+@dataclass(frozen=True)
+class PackagingEvent:
+    """One thing that packaging began, goes on with, or ended."""
+
+    #: `build`, `push`, `upload` or `install`.
+    stage: str
+    #: `begin`, `line` (of the program that works), `end` or `failed`.
+    state: str
+    #: What it is about, or the line.
+    text: str
+    #: Seconds since it began.
+    elapsed: float = 0.0
 
 
-_listener: contextvars.ContextVar[Listener] = contextvars.ContextVar("listener", default=_show)
-
-
-def tell(step: str, text: str) -> None:
-    """A step begins or ends."""
-    log.info("%s", text)
-    _listener.get()(step, text, False)
-
-
-def quote(step: str, line: str) -> None:
-    """A program that carries out a step said this."""
-    log.debug("%s: %s", step, line)
-    _listener.get()(step, line, True)
+_listeners: list[Callable[[PackagingEvent], None]] = []
 
 
 @contextlib.contextmanager
-def listening(listener: Listener) -> Iterator[None]:
-    """While it is open, what is told goes to this listener instead of the terminal."""
-    token = _listener.set(listener)
+def listening(listener: Callable[[PackagingEvent], None]) -> Iterator[None]:
+    """While it is open, `listener` is told what packaging does, in any thread."""
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _listener.reset(token)
+        _listeners.remove(listener)
+
+
+def tell(event: PackagingEvent) -> None:
+    """Tell all listeners, and the log; lines of programs only where debugging is on."""
+    level = logging.DEBUG if event.state == "line" else logging.INFO
+    log.log(level, "slurm: %s %s: %s", event.stage, event.state, event.text)
+    for listener in list(_listeners):
+        listener(event)
+
+
+@contextlib.contextmanager
+def step(stage: str, text: str) -> Iterator[Callable[[str], None]]:
+    """One step of packaging; what it gives tells of a line that a program printed."""
+    begun = time.monotonic()
+    tell(PackagingEvent(stage, "begin", text))
+    state = "failed"
+    try:
+        yield lambda line: tell(PackagingEvent(stage, "line", line, time.monotonic() - begun))
+        state = "end"
+    finally:
+        tell(PackagingEvent(stage, state, text, time.monotonic() - begun))

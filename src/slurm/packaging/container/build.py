@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -81,28 +81,26 @@ def _build(build: Build, push: bool, python: str) -> Image:
     with tempfile.TemporaryDirectory(prefix="slurm-sdk-build-") as scratch:
         id_file, digest_file = f"{scratch}/id", f"{scratch}/digest"
         hide = [os.environ[name] for name in build.secrets]
-        progress.tell("build", f"building the image {build.tag} with {build.engine}")
-        _follow(engines.build_command(build, id_file), "build", hide)
+        with progress.step("build", f"the image {build.tag} with {build.engine}") as told:
+            _follow(engines.build_command(build, id_file), told, hide)
         image = _read(id_file)
         _check_platform(build, image)
         version = _look_inside(build, image, python)
         if not push:
             return Image(image.removeprefix("sha256:"), version)
         words = engines.push_command(build.engine, build.tag, digest_file, build.tls_verify)
-        progress.tell("push", f"pushing {build.tag}")
-        said = _follow(words, "push")
+        with progress.step("push", build.tag) as told:
+            said = _follow(words, told)
         digest = engines.pushed_digest(said) if build.engine == "docker" else _read(digest_file)
     if not digest:
         raise BuildFailed(
             f"{build.engine} pushed {build.tag}, but did not say its digest",
             evidence=said.splitlines()[-LAST_LINES:],
         )
-    image = engines.pinned(build.tag, digest)
-    progress.tell("push", f"pushed {image}")
-    return Image(image, version)
+    return Image(engines.pinned(build.tag, digest), version)
 
 
-def _follow(words: Sequence[str], step: str, hide: Sequence[str] = ()) -> str:
+def _follow(words: Sequence[str], told: Callable[[str], None], hide: Sequence[str] = ()) -> str:
     """Run an engine, pass on each of its lines without secrets, and raise with its last ones."""
     said: list[str] = []
     env = {**os.environ, "DOCKER_BUILDKIT": "1"}
@@ -125,18 +123,19 @@ def _follow(words: Sequence[str], step: str, hide: Sequence[str] = ()) -> str:
             for secret in filter(None, hide):
                 text = text.replace(secret, "***")
             said.append(text)
-            progress.quote(step, text)
+            told(text)
         code = engine.wait()
     except BaseException:
         engine.terminate()
         engine.wait()
         raise
     if code:
-        raise _failed(words, step, code, said)
+        raise _failed(words, code, said)
     return "\n".join(said)
 
 
-def _failed(words: Sequence[str], step: str, code: int, said: Sequence[str]) -> BuildFailed:
+def _failed(words: Sequence[str], code: int, said: Sequence[str]) -> BuildFailed:
+    step = words[1]
     shown = shlex.join(w for w in words if not w.startswith(("--iidfile", "--digestfile")))
     text = "\n".join(said)
     hint = f"see it alone: {shown}"
