@@ -17,7 +17,7 @@ from slurm.packaging.container import runtimes
 from slurm.packaging.container.failures import explain
 from slurm.packaging.container.runtimes import Container
 
-GOLDEN = Path(__file__).parent / "golden" / "containers"
+GOLDEN = Path(__file__).parent / "golden_containers"
 _IMAGE = "registry.example.org:5000/me/app@sha256:" + "ab" * 32
 
 _FULL = {

@@ -13,11 +13,11 @@ from slurm.errors import PackagingError, PythonMismatch, join_names
 from slurm.launch import several_ranks
 from slurm.packaging.container import engines, runtimes
 from slurm.packaging.container.build import Image, build_image, known_image
+from slurm.packaging.container.code import Code, find_code
 from slurm.packaging.container.runtimes import Container
-from slurm.packaging.function import by_value_reason, client_path
 from slurm.packaging.inherit import own_environment
 from slurm.packaging.prepare import Prepared, Request
-from slurm.packaging.remote import is_users_own, remote_of
+from slurm.packaging.remote import remote_of
 from slurm.rendering import Environment, shell_quote
 
 __all__ = ["prepare_container"]
@@ -33,16 +33,10 @@ def prepare_container(request: Request) -> Prepared:
     build = _build_of(request)
     runtime, why = _runtime(request, given.get("image") if build is None else None)
     image = _image(request, build, runtime)
-    path = () if remote_of(request.cluster) else _own_path(given)
-    reason = _by_value(request, path)
-    if reason and image.python is not None:
-        _check_version(image, reason)
-    container = _container(request, image.name, runtime, path)
-    if runtime == "oci" and several_ranks(request.options):
-        raise PackagingError(
-            "runtime='oci' starts one process: Slurm 22.05 tells ranks in its containers no number",
-            hint="use podman, apptainer or pyxis for jobs with several tasks",
-        )
+    code = find_code(request)
+    if code.reason and image.python is not None:
+        _check_version(image, code.reason)
+    container = _container(request, image.name, runtime, code)
     started = runtimes.start(container)
     env: Mapping[str, str] = given.get("env") or {}
     exports = tuple(f"export {name}={shell_quote(value)}" for name, value in env.items())
@@ -50,18 +44,16 @@ def prepare_container(request: Request) -> Prepared:
         python=container.python,
         kind="container",
         why=f"{image.name} by {runtime} ({why})",
-        path=path,
+        path=code.path,
         setup=(*exports, *started.setup),
-        digest=image.name,
+        digest=" ".join([image.name, *code.needs]),
+        needs=code.needs,
         launch=started.launch,
         srun=started.srun,
         outside=container.outside,
         details={"image": image.name, "runtime": runtime, "options": dict(given)},
     )
-    if remote_of(request.cluster) is None:
-        return Prepared(environment, reason)
-    held = tuple(given.get("modules") or ())
-    return Prepared(environment, reason or "", lambda name: name.partition(".")[0] in held)
+    return Prepared(environment, code.reason or "", code.holds, code.deliver)
 
 
 # ---- the image ----------------------------------------------------------------------------------
@@ -208,7 +200,12 @@ def _file_there(request: Request, name: str) -> str:
 # ---- the container ------------------------------------------------------------------------------
 
 
-def _container(request: Request, image: str, runtime: str, path: tuple[str, ...]) -> Container:
+def _container(request: Request, image: str, runtime: str, code: Code) -> Container:
+    if runtime == "oci" and several_ranks(request.options):
+        raise PackagingError(
+            "runtime='oci' starts one process: Slurm 22.05 tells ranks in its containers no number",
+            hint="use podman, apptainer or pyxis for jobs with several tasks",
+        )
     given, options = request.packaging.options, request.options
     named: list[str] = [*(given.get("env") or {})]
     for option in ("env", "secrets"):
@@ -236,7 +233,8 @@ def _container(request: Request, image: str, runtime: str, path: tuple[str, ...]
         python=given.get("python", "python3"),
         outside=_outside(request),
         mounts=tuple(mounts),
-        code=path,
+        # A snapshot lies below the base directory, which is mounted anyway.
+        code=() if code.needs else code.path,
         workdir=workdir,
         names=tuple(dict.fromkeys(named)),
         gpus=given.get("gpus", _wants_gpus(options)),
@@ -294,40 +292,6 @@ def _refuse_node_pythons(request: Request) -> None:
                 "container",
                 hint=f"leave {name} out; the image's own Python is used",
             )
-
-
-# ---- the code -----------------------------------------------------------------------------------
-
-
-def _own_path(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The folders of the user's own code, which the container sees under the same names.
-
-    What is installed on this machine stays outside: the image has its own.
-    """
-    if given.get("modules"):
-        return ()
-    return tuple(entry for entry in client_path() if _is_code(entry))
-
-
-def _is_code(entry: str) -> bool:
-    installed = "site-packages" in entry or "dist-packages" in entry
-    depth = len([part for part in entry.split("/") if part])
-    return not installed and depth > 1 and ":" not in entry and "," not in entry
-
-
-def _by_value(request: Request, path: tuple[str, ...]) -> str | None:
-    """Why the function travels by value; None: the image or a mounted folder has its module."""
-    reason = by_value_reason(request.function)
-    module = str(request.function.__module__)
-    if reason or module.partition(".")[0] in (request.packaging.options.get("modules") or ()):
-        return reason
-    loaded = sys.modules.get(module)
-    if not is_users_own(loaded):
-        return None
-    file = os.path.abspath(str(getattr(loaded, "__file__", "")))
-    if any(file.startswith(f"{entry}/") for entry in path):
-        return None
-    return f"module {module} is this machine's own, and modules= does not say that the image has it"
 
 
 def _check_version(image: Image, reason: str) -> None:
