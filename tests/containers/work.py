@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 
 from slurm import ArrayJob, WorkflowContext, task, workflow
 
@@ -65,3 +66,15 @@ def write(path: str) -> float:
     with open(path, "w") as f:
         f.write("written\n")
     return time.time()
+
+
+@task
+def version() -> list[int]:
+    """The Python that runs this."""
+    return list(sys.version_info[:2])
+
+
+@task
+def call(function: Callable[[], int]) -> int:
+    """Call what was given."""
+    return function()

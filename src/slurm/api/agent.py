@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, listing, retries, runtimes
+from slurm.api import door, family, listing, retries, runtimes
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -235,7 +235,7 @@ class Agent:
         rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
 
     def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
-        full = dict(commands.submission_env(os.environ, plan["options_set"]), **env)
+        full = dict(commands.submission_env(door.environment(), plan["options_set"]), **env)
         cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
         try:
             return str(self.scheduler.submit(os.path.join(path, script), full, cwd))

@@ -50,6 +50,18 @@ def run(command: List[str], timeout: float, env: Dict[str, str], cwd: Optional[s
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def environment() -> Dict[str, str]:
+    """The variables of this process; in a container those of the node, and Slurm's and ours."""
+    folder = os.environ.get(VARIABLE)
+    if not folder or not os.path.isdir(folder):
+        return dict(os.environ)
+    told = _through(folder, ["env", "-0"], PATIENCE, {}, None).stdout
+    pairs = [pair.partition("=") for pair in os.fsdecode(told).split("\0") if "=" in pair]
+    found = {name: value for name, _, value in pairs if not name.startswith(_OURS)}
+    found.update((k, v) for k, v in os.environ.items() if k.startswith(_OURS) and k != VARIABLE)
+    return found
+
+
 def _through(
     folder: str, command: List[str], timeout: float, env: Dict[str, str], cwd: Optional[str]
 ) -> Done:
