@@ -113,7 +113,7 @@ def test_apptainer_gets_variables_by_its_own_prefix(
     monkeypatch.setenv("TOKEN", "hush")
     start(Container("/images/app.sif", "apptainer", names=("TOKEN",), gpus=True), tmp_path)
     words = record.read_text().splitlines()
-    assert words[1:4] == ["exec", "--cleanenv", "--no-home"]
+    assert words[1:5] == ["--quiet", "exec", "--cleanenv", "--no-home"]
     assert "--nv" in words and "hush" not in record.read_text()
     assert words[-3:] == ["/images/app.sif", "python3", "runner"]
     assert "APPTAINERENV_TOKEN=hush" in Path(f"{record}.env").read_text().splitlines()

@@ -27,6 +27,6 @@ sdk_mount "$SLURM_SDK_BASE" "$SLURM_SDK_BASE"
 sdk_mount /data /data ro
 sdk_mount /scratch '"'"'/my scratch'"'"'
 sdk_words+=('"'"'--pwd=/work here'"'"')
-exec "$sdk_program" exec --cleanenv --no-home --no-https --nv '"'"'--flag=a b'"'"' "${sdk_words[@]}" docker://registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab "$@"
+exec "$sdk_program" --quiet exec --cleanenv --no-home --no-https --nv '"'"'--flag=a b'"'"' "${sdk_words[@]}" docker://registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab "$@"
 '
 exec bash -c "$sdk_enter" container python3 runner

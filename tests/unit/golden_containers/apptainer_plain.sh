@@ -30,6 +30,6 @@ case "$PWD/" in
 esac
 sdk_mount /home/me/p /home/me/p ro
 sdk_words+=("--pwd=$PWD")
-exec "$sdk_program" exec --cleanenv --no-home "${sdk_words[@]}" docker://registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab "$@"
+exec "$sdk_program" --quiet exec --cleanenv --no-home "${sdk_words[@]}" docker://registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab "$@"
 '
 exec bash -c "$sdk_enter" container python3 runner

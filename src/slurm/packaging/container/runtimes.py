@@ -139,7 +139,7 @@ def _podman(given: Container) -> Start:
 
 def _apptainer(given: Container) -> Start:
     image = given.image if is_file(given.image) else f"docker://{given.image}"
-    words = ["exec --cleanenv --no-home", *([] if given.tls_verify else ["--no-https"])]
+    words = ["--quiet exec --cleanenv --no-home", *([] if given.tls_verify else ["--no-https"])]
     words += [*(["--nv"] if given.gpus else []), *map(shell_quote, given.extra)]
     text = [
         "sdk_program=apptainer",
