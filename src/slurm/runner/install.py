@@ -95,10 +95,16 @@ class Programs:
                 raise Failed(text, hint) from error
         if code:
             lines = _tail(self._log, start)
-            text = "\n".join(lines)
-            if os.strerror(errno.ENOSPC) in text or "ENOSPC" in text or "quota" in text.lower():
-                hint = "the disk is full: make room, or choose another job_base_dir; " + hint
+            if _is_full(os.path.dirname(self._log)) or os.strerror(errno.EDQUOT) in "".join(lines):
+                lines.append(os.strerror(errno.ENOSPC))
+                hint = "make room there, or choose another job_base_dir"
             raise Failed("{} failed with exit code {}".format(what, code), hint, lines)
+
+
+def _is_full(folder: str) -> bool:
+    """Whether a disk has no room left; not every program says that this is what ails it."""
+    left = os.statvfs(folder)
+    return left.f_bavail * left.f_frsize < 1 << 20 or (left.f_files > 0 and left.f_favail == 0)
 
 
 def _tail(log: str, start: int) -> List[str]:
