@@ -23,6 +23,8 @@ from slurm.runner.lease import Lease
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from projects import make_project
+
 PROGRAM = Path(str(slurm.__file__)).parent / "runner" / "environment.py"
 
 
@@ -46,6 +48,14 @@ def write_recipe(folder: Path, **changes: Any) -> None:
         **changes,
     }
     (folder / rundir.RECIPE).write_text(json.dumps(recipe))
+
+
+def build(tmp_path: Path, name: str, code: str) -> Path:
+    """The wheel of a small project."""
+    project = make_project(tmp_path / name, name, code)
+    words = [str(find_uv()), "build", "--quiet", "--wheel", "--out-dir", str(tmp_path)]
+    subprocess.run([*words, str(project)], check=True, timeout=120)
+    return tmp_path / f"{name}-0.1-py3-none-any.whl"
 
 
 def slow_uv(tmp_path: Path, body: str) -> str:
@@ -204,7 +214,8 @@ def test_a_full_disk_leaves_no_half_environment(tmp_path: Path) -> None:
     try:
         folder = base / rundir.BASE_ENVIRONMENTS / "key"
         folder.mkdir(parents=True)
-        write_recipe(folder, installer="pip")  # pip itself does not fit
+        wheel = build(tmp_path, "large", f"DATA = '{'x' * 3_000_000}'")
+        write_recipe(folder, wheel=str(wheel), index_url="http://127.0.0.1:9/simple")
         done = subprocess.run(
             [sys.executable, str(PROGRAM), str(folder)], capture_output=True, text=True, timeout=120
         )
@@ -226,13 +237,47 @@ def test_an_environment_that_was_removed_says_so(
     assert "recipe" in said
 
 
-@pytest.mark.full
 def test_pip_makes_it_where_there_is_no_uv(
-    folder: Path, start: Callable[..., subprocess.Popen[str]]
+    folder: Path, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
-    write_recipe(folder, installer="pip")
+    wheel = build(tmp_path, "piped", "NAME = 'by pip'")
+    no_index = "http://127.0.0.1:9/simple"
+    write_recipe(folder, installer="pip", wheel=str(wheel), index_url=no_index)
     assert start().wait(120) == 0
-    assert environment.is_ready(str(folder))
+    python = folder / rundir.CURRENT / "bin" / "python"
+    done = subprocess.run(
+        [str(python), "-c", "import piped; print(piped.NAME)"], capture_output=True, text=True
+    )
+    assert done.stdout == "by pip\n"
+
+
+@pytest.mark.full
+def test_uv_provides_a_python_that_is_not_on_path(
+    folder: Path, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    found = sorted(Path("~/.pyenv/versions").expanduser().glob("3.12.*"))
+    if not found:
+        pytest.skip("no Python 3.12 is here that could stand for what uv has fetched")
+    store = tmp_path / "managed"
+    (store / f"cpython-{found[0].name}-linux-x86_64-gnu").mkdir(parents=True)
+    for part in found[0].iterdir():
+        (store / f"cpython-{found[0].name}-linux-x86_64-gnu" / part.name).symlink_to(part)
+    write_recipe(folder, python={"version": "3.12", "path": None})
+    own = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "UV_PYTHON_INSTALL_DIR": str(store)}
+    assert start(**own).wait(120) == 0
+    python = folder / rundir.CURRENT / "bin" / "python"
+    done = subprocess.run([str(python), "-V"], capture_output=True, text=True)
+    assert done.stdout.startswith("Python 3.12")
+
+
+def test_a_program_that_is_killed_points_to_the_memory_of_the_job(
+    folder: Path, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
+) -> None:
+    write_recipe(folder, uv=slow_uv(tmp_path, "kill -KILL $$"))
+    assert start().wait(60) == 1
+    failure = environment.describe(str(folder))["failure"]
+    assert failure is not None
+    assert "slurm env build" in failure["hint"]
 
 
 def test_a_python_that_cannot_be_fetched_names_the_setting(
