@@ -8,7 +8,7 @@ from slurm import Cluster
 # In a project of your own this is `pip install -e .` or `uv sync`.
 sys.path.insert(0, str(Path(__file__).parent / "project"))
 
-from pendulum import period  # noqa: E402
+from pendulum import period
 
 
 def main() -> None:

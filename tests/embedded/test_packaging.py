@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,12 @@ def test_a_project_is_built_sent_and_installed_once(
     assert told["digest"] in told["python"]
     assert told["details"]["wheel"] == "shapes-0.1-py3-none-any.whl"
     assert told["details"]["source"]["files"] == 3
+    taken = []
+    for _ in range(8):
+        begun = time.perf_counter()
+        cluster.submit(shapes.where, packaging="wheel").prepare()
+        taken.append(time.perf_counter() - begun)
+    assert min(taken) < 0.02
     plan = cluster.explain(shapes.where, packaging="wheel")(1)
     assert plan.by == "reference"
     assert "asked for by cluster.submit; shapes 0.1 of" in str(plan)

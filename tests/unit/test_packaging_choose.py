@@ -97,6 +97,13 @@ def test_a_profile_may_hold_a_table(tmp_path: Path) -> None:
     assert Cluster.from_file(file, packaging="none").packaging.kind == "none"
 
 
+def test_paths_of_a_profile_count_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "Slurmfile.toml"
+    file.write_text('[default.packaging]\ntype = "wheel"\nproject = "libs/mine"\n')
+    found = load_profile(file)["packaging"]
+    assert found.options == {"project": str(tmp_path / "libs" / "mine")}
+
+
 def test_a_mistake_in_a_profile_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "Slurmfile.toml"
     file.write_text('[default]\npackaging = "wheell"\n')
