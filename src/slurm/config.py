@@ -134,12 +134,22 @@ def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
     try:
         options = normalize(_table(found, "options", where), where=f"{where}.options")
         if "packaging" in found:
-            found["packaging"] = check_packaging(found["packaging"], where)
+            given = _beside(path, found["packaging"])
+            found["packaging"] = check_packaging(given, where)
     except OptionError as error:
         raise ConfigError(error.message, hint=error.hint) from None
     except PackagingError as error:
         raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     return {**found, "options": options}
+
+
+def _beside(path: Path, packaging: Any) -> Any:
+    """The packaging of a profile, where paths count from the Slurmfile and not from here."""
+    if not isinstance(packaging, Mapping):
+        return packaging
+    names = ("project", "root", "context")
+    given = {n: os.path.expanduser(v) for n, v in packaging.items() if n in names and v}
+    return {**packaging, **{n: os.path.join(path.resolve().parent, v) for n, v in given.items()}}
 
 
 def _table(found: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:

@@ -268,7 +268,7 @@ def _copy(path: str, target: Path, progress: Progress | None) -> Path:
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Beside it first: nobody sees a half one.
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+        temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
         shutil.copyfile(path, temporary)
         os.replace(temporary, target)
     except OSError as error:

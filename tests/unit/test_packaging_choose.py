@@ -97,6 +97,13 @@ def test_a_profile_may_hold_a_table(tmp_path: Path) -> None:
     assert Cluster.from_file(file, packaging="none").packaging.kind == "none"
 
 
+def test_paths_of_a_profile_count_from_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "Slurmfile.toml"
+    file.write_text('[default.packaging]\ntype = "wheel"\nproject = "libs/mine"\n')
+    found = load_profile(file)["packaging"]
+    assert found.options == {"project": str(tmp_path / "libs" / "mine")}
+
+
 def test_a_mistake_in_a_profile_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "Slurmfile.toml"
     file.write_text('[default]\npackaging = "wheell"\n')
@@ -125,11 +132,31 @@ class _Far:
         kind = "ssh"
 
 
-def test_auto_is_a_wheel_where_the_cluster_does_not_share_our_files() -> None:
-    request = Request(_Far, Packaging("auto"), find_project, {})  # type: ignore[arg-type]
-    packaging, why = decide(request)
+def function_of(file: Path) -> Any:
+    """A function as if it were written in a file."""
+    space: dict[str, Any] = {"__name__": "elsewhere"}
+    exec(compile("def f():\n    return 1\n", str(file), "exec"), space)
+    return space["f"]
+
+
+def decided(function: Any) -> tuple[Packaging, str]:
+    return decide(Request(_Far, Packaging("auto"), function, {}))  # type: ignore[arg-type]
+
+
+def test_auto_is_a_wheel_where_the_cluster_does_not_share_our_files(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "mine"\n')
+    packaging, why = decided(function_of(tmp_path / "pkg" / "m.py"))
     assert packaging.kind == "wheel"
-    assert why.endswith("pyproject.toml")
+    assert why == f"auto: {tmp_path}/pyproject.toml"
+
+
+def test_auto_is_none_without_a_project_and_for_the_sdk_itself(tmp_path: Path) -> None:
+    packaging, why = decided(function_of(tmp_path / "m.py"))
+    assert packaging.kind == "none"
+    assert "no pyproject.toml above" in why
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "slurm-sdk"\n')
+    packaging, why = decided(function_of(tmp_path / "m.py"))
+    assert (packaging.kind, why) == ("none", "auto: the SDK itself")
 
 
 def test_auto_is_none_where_the_job_has_our_own_python_and_files(tmp_path: Path) -> None:

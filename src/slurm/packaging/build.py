@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,9 @@ LIMIT = 1800
 LINES = 15
 
 FACTS = "wheel.json"
+
+#: Threads that submit the same project at once build it once.
+_building = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ def build_wheel(tree: Tree, index: Mapping[str, Any]) -> Wheel:
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
     folder = os.path.join(cache_folder("wheels"), key)
     known = _read_facts(folder)
-    return known if known is not None else _build(tree, folder, index)
+    if known is not None:
+        return known
+    with _building:
+        return _read_facts(folder) or _build(tree, folder, index)
 
 
 @functools.lru_cache(maxsize=64)
@@ -190,9 +197,7 @@ def _run(words: Sequence[str], tree: Tree, index: Mapping[str, Any], line: Any) 
         errors="replace",
     )
     assert process.stdout is not None
-    from threading import Timer
-
-    guard = Timer(LIMIT, process.kill)
+    guard = threading.Timer(LIMIT, process.kill)
     guard.start()
     try:
         for text in process.stdout:

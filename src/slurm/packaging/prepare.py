@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import sys
@@ -78,6 +79,14 @@ def prepare(request: Request) -> Prepared:
     return replace(made, environment=replace(made.environment, why=whole))
 
 
+@functools.lru_cache(maxsize=64)
+def is_sdk(project: str) -> bool:
+    """Whether a project is this package: it travels with every run, whatever is packaged."""
+    from slurm.packaging.build import read_project
+
+    return bool(read_project(project).get("project", {}).get("name") == "slurm-sdk")
+
+
 def decide(request: Request) -> tuple[Packaging, str]:
     """What `auto` means for a call, and why; every other kind means itself."""
     packaging = request.packaging
@@ -87,8 +96,8 @@ def decide(request: Request) -> tuple[Packaging, str]:
         # The job has this client's own Python and files: what runs here runs there.
         return Packaging("none", {}, packaging.said_by), "auto"
     project = packaging.options.get("project") or find_project(request.source)
-    if project is None:
-        where = request.source
-        return Packaging("none", {}, packaging.said_by), f"auto: no pyproject.toml above {where}"
+    if project is None or is_sdk(str(project)):
+        why = f"no pyproject.toml above {request.source}" if project is None else "the SDK itself"
+        return Packaging("none", {}, packaging.said_by), f"auto: {why}"
     options = {**packaging.options, "project": project}
     return Packaging("wheel", options, packaging.said_by), f"auto: {project}/pyproject.toml"

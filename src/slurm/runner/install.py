@@ -6,6 +6,7 @@ The recipe is a plain table: which Python, which wheels and requirements, from w
 import errno
 import glob
 import os
+import signal
 import subprocess
 import sys
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -64,6 +65,9 @@ class Programs:
         for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
             self._env.pop(name, None)
         self._env["UV_NO_PROGRESS"] = "1"
+        # By itself uv takes as many processes as the node has CPUs, whatever the job has.
+        for name in ("UV_CONCURRENT_INSTALLS", "UV_CONCURRENT_BUILDS"):
+            self._env.setdefault(name, os.environ.get("SLURM_CPUS_PER_TASK") or "2")
         self._env["PIP_DISABLE_PIP_VERSION_CHECK"] = "1"
         self._env["PIP_NO_INPUT"] = "1"
         # Interpreters lie where every node sees them.
@@ -95,10 +99,22 @@ class Programs:
                 raise Failed(text, hint) from error
         if code:
             lines = _tail(self._log, start)
-            text = "\n".join(lines)
-            if os.strerror(errno.ENOSPC) in text or "ENOSPC" in text or "quota" in text.lower():
-                hint = "the disk is full: make room, or choose another job_base_dir; " + hint
+            if _is_full(os.path.dirname(self._log)) or os.strerror(errno.EDQUOT) in "".join(lines):
+                lines.append(os.strerror(errno.ENOSPC))
+                hint = "make room there, or choose another job_base_dir"
+            elif code == -signal.SIGKILL:
+                hint = (
+                    "it was killed: most likely the memory of this job is too small to make the "
+                    "environment. Make it ahead of time, on the login node: slurm env build, or "
+                    '{"build_on": "login"}; or give the job more: mem="2GiB"'
+                )
             raise Failed("{} failed with exit code {}".format(what, code), hint, lines)
+
+
+def _is_full(folder: str) -> bool:
+    """Whether a disk has no room left; not every program says that this is what ails it."""
+    left = os.statvfs(folder)
+    return left.f_bavail * left.f_frsize < 1 << 20 or (left.f_files > 0 and left.f_favail == 0)
 
 
 def _tail(log: str, start: int) -> List[str]:
@@ -173,12 +189,17 @@ def _with_uv(
 
 def _with_pip(recipe: Dict[str, Any], python: str, target: str, run: Callable[..., None]) -> None:
     hint = "install the venv module there (Debian: apt-get install python3-venv), or uv"
-    run([python, "-m", "venv", target], "making an environment", hint)
     wanted = requirements(recipe)
+    inside = os.path.join(target, "bin", "python")
+    # A pip that can work on another environment spares this one a copy of its own.
+    from_outside = [python, "-m", "pip", "--python", inside]
+    bare = not wanted or pythons.succeeds([python, "-m", "pip", "--python", python, "--version"])
+    flags = ["--without-pip"] if bare else []
+    run([python, "-m", "venv", *flags, target], "making an environment", hint)
     if wanted:
-        inside = os.path.join(target, "bin", "python")
+        pip = from_outside if bare else [inside, "-m", "pip"]
         options = index_flags(recipe, "--index-url", "--extra-index-url")
-        run([inside, "-m", "pip", "install", "--no-input", *options, *wanted], _INSTALLING, _WHY)
+        run([*pip, "install", "--no-input", *options, *wanted], _INSTALLING, _WHY)
 
 
 _INSTALLING = "installing the project and its dependencies"
