@@ -22,22 +22,24 @@ BASE, REGISTRY = "docker.io/library/python:3.11-slim", "registry.example.org/me"
 def test_the_page_about_containers_runs(
     slurm_cluster: RunningCluster, app_image: str, base_image: str, tmp_path: Path
 ) -> None:
-    write_files(PAGE, tmp_path)
-    recipe = tmp_path / "Dockerfile"
+    folder = tmp_path / "page"
+    folder.mkdir()
+    write_files(PAGE, folder)
+    recipe = folder / "Dockerfile"
     assert BASE in recipe.read_text()
     recipe.write_text(recipe.read_text().replace(BASE, base_image))
     program = "\n".join(block.text for block in blocks_of(PAGE) if block.kind == "python")
     assert REGISTRY in program
     here = app_image.rpartition("/")[0]
     program = program.replace(f"{REGISTRY}/tools:1", app_image).replace(REGISTRY, here)
-    (tmp_path / "page.py").write_text(program)
+    (folder / "page.py").write_text(program)
     # A registry of the reader's has a certificate; this one is trusted without.
     registries = tmp_path / "registries.conf"
     place = app_image.partition("/")[0]
     registries.write_text(f'[[registry]]\nlocation = "{place}"\ninsecure = true\n')
     done = subprocess.run(
         [sys.executable, "page.py"],
-        cwd=tmp_path,
+        cwd=folder,
         env={
             **os.environ,
             "HOME": str(tmp_path),

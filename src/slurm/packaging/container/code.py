@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from slurm import rundir
+from slurm.packaging.container.runtimes import SYSTEM
 from slurm.packaging.function import by_value_reason, client_path
 from slurm.packaging.prepare import Request
 from slurm.packaging.remote import is_users_own, remote_of
@@ -63,8 +64,8 @@ def _mounted(module: str, reason: str | None, inside: bool) -> Code:
 
 def _is_code(entry: str) -> bool:
     installed = "site-packages" in entry or "dist-packages" in entry
-    depth = len([part for part in entry.split("/") if part])
-    return not installed and depth > 1 and ":" not in entry and "," not in entry
+    top = entry.split("/")[1]
+    return bool(top) and top not in SYSTEM and not installed and not set(entry) & set(":,\n")
 
 
 def _snapshot(request: Request, in_the_image: Callable[[str], bool]) -> Code:

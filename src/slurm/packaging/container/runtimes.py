@@ -24,7 +24,7 @@ NAMES = (
 )  # fmt: skip
 
 #: Folders of the image that a working directory of the same name must not cover.
-_SYSTEM = (
+SYSTEM = (
     "bin",
     "boot",
     "dev",
@@ -248,7 +248,7 @@ def _mounts(given: Container, act: str) -> list[str]:
     lines += [_mount(mount) for mount in given.mounts]
     if given.workdir is None:
         # Unless it is a folder of the image as well.
-        system = " | ".join(f"/{name}/*" for name in _SYSTEM)
+        system = " | ".join(f"/{name}/*" for name in SYSTEM)
         lines += [
             'case "$PWD/" in',
             f'  "$SLURM_SDK_BASE"/* | // | *[:,]* | {system}) ;;',
