@@ -134,7 +134,7 @@ def setup_lines(folder: str, here: str, maker: str) -> tuple[str, ...]:
     )
 
 
-# In the background, so that a signal is not kept waiting; the claim on it is the child's.
+# In the background, so that a signal is not kept waiting until it ends.
 _MADE = """sdk_made() {
   "$@" &
   sdk_child=$!
