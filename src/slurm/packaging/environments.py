@@ -129,7 +129,8 @@ def setup_lines(folder: str, here: str, maker: str) -> tuple[str, ...]:
     return (
         _MADE,
         *lines,
-        f": > {shell_quote(folder)}/{rundir.USED}",
+        # Only `slurm env gc` reads it: a full disk must not stop the job here.
+        f"{{ : > {shell_quote(folder)}/{rundir.USED}; }} 2>/dev/null || :",
         f'export VIRTUAL_ENV={current} PATH={current}/bin:"$PATH"',
     )
 
