@@ -271,6 +271,19 @@ def test_uv_provides_a_python_that_is_not_on_path(
     assert done.stdout.startswith("Python 3.12")
 
 
+@pytest.mark.full
+def test_an_old_python_of_the_login_node_can_make_it(folder: Path) -> None:
+    old = sorted(Path("~/.pyenv/versions").expanduser().glob("3.6.*/bin/python"))
+    if not old:
+        pytest.skip("no Python 3.6 is here")
+    write_recipe(folder)
+    done = subprocess.run(
+        [str(old[0]), str(PROGRAM), str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert state.is_ready(str(folder))
+
+
 def test_a_program_that_is_killed_points_to_the_memory_of_the_job(
     folder: Path, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:

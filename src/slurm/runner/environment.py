@@ -17,6 +17,12 @@ from typing import Any, Callable, List
 if not __package__:
     # Started by path: the folder above `slurm` takes the place of this script's own folder.
     sys.path[0] = __file__.rsplit("/", 3)[0]
+    if sys.version_info < (3, 7):
+        # The package's first file is written for newer ones; what is needed here is not.
+        import types
+
+        sys.modules["slurm"] = types.ModuleType("slurm")
+        sys.modules["slurm"].__path__ = [sys.path[0] + "/slurm"]  # type: ignore[attr-defined]
 
 from slurm import rundir
 from slurm.runner.environment_state import FAILED, LOCK, LOG, failure_of, is_ready
