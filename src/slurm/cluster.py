@@ -23,6 +23,7 @@ from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
+from slurm.packaging.choose import OUTER
 from slurm.reach import CONNECTION, reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
@@ -107,7 +108,7 @@ class Cluster:
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
         above = inherited(backend_type)
         own = None if packaging is None else check_packaging(packaging, "the cluster")
-        outer = above.packaging and check_packaging(above.packaging, "the job around it")
+        outer = above.packaging and check_packaging(above.packaging, OUTER)
         self.packaging = choose(own, outer or None)
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
         self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))

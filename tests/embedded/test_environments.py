@@ -18,7 +18,8 @@ import pytest
 import slurm
 from slurm import rundir
 from slurm.packaging.build import find_uv
-from slurm.runner import environment, lease
+from slurm.runner import environment_state as state
+from slurm.runner import lease
 from slurm.runner.lease import Lease
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -113,7 +114,7 @@ def test_many_who_need_it_at_once_make_it_once_and_it_is_read_only(
     (made,) = attempts(folder)
     modes = [p.lstat().st_mode for p in [made, *made.rglob("*")] if not p.is_symlink()]
     assert not any(mode & stat.S_IWUSR for mode in modes)
-    assert not (folder / environment.LOCK).exists()
+    assert not (folder / state.LOCK).exists()
 
 
 def test_when_its_maker_is_killed_another_makes_it_and_nobody_uses_the_half(
@@ -126,14 +127,14 @@ def test_when_its_maker_is_killed_another_makes_it_and_nobody_uses_the_half(
     wait_for(mark)
     half = attempts(folder)
     assert half
-    assert not environment.is_ready(str(folder))
+    assert not state.is_ready(str(folder))
     others = [start() for _ in range(2)]
     time.sleep(1)
     assert all(process.poll() is None for process in others)
     os.killpg(first.pid, signal.SIGKILL)
     for process in others:
         assert process.wait(60) == 0
-    assert environment.is_ready(str(folder))
+    assert state.is_ready(str(folder))
     assert half[0].name not in os.readlink(folder / rundir.CURRENT)
     assert not half[0].exists()
 
@@ -148,8 +149,8 @@ def test_a_maker_that_is_told_to_stop_leaves_nothing_behind(
     process.terminate()
     assert process.wait(30) == 128 + signal.SIGTERM
     assert attempts(folder) == []
-    assert not (folder / environment.LOCK).exists()
-    assert environment.describe(str(folder))["state"] == "unmade"
+    assert not (folder / state.LOCK).exists()
+    assert state.describe(str(folder))["state"] == "unmade"
 
 
 def test_a_failure_is_told_to_all_who_waited_and_is_not_repeated_for_them(
@@ -163,7 +164,7 @@ def test_a_failure_is_told_to_all_who_waited_and_is_not_repeated_for_them(
     assert [process.returncode for process in processes] == [1] * 4
     assert all("no such thing as that" in text for text in said)
     assert count.read_text().splitlines() == ["x"]
-    found = environment.describe(str(folder))
+    found = state.describe(str(folder))
     assert found["state"] == "failed"
     # Who comes later tries again: the cause may have gone.
     write_recipe(folder)
@@ -197,7 +198,7 @@ def test_a_dependency_that_does_not_resolve_is_explained(
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 1
     assert "surely-not-there" in said
-    failure = environment.describe(str(folder))["failure"]
+    failure = state.describe(str(folder))["failure"]
     assert failure is not None
     assert "index" in failure["hint"]
     assert attempts(folder) == []
@@ -222,8 +223,8 @@ def test_a_full_disk_leaves_no_half_environment(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert "No space left" in done.stderr
         assert attempts(folder) == []
-        assert not environment.is_ready(str(folder))
-        assert not (folder / environment.LOCK).exists()
+        assert not state.is_ready(str(folder))
+        assert not (folder / state.LOCK).exists()
     finally:
         subprocess.run(["umount", str(base)], check=True)
 
@@ -270,12 +271,25 @@ def test_uv_provides_a_python_that_is_not_on_path(
     assert done.stdout.startswith("Python 3.12")
 
 
+@pytest.mark.full
+def test_an_old_python_of_the_login_node_can_make_it(folder: Path) -> None:
+    old = sorted(Path("~/.pyenv/versions").expanduser().glob("3.6.*/bin/python"))
+    if not old:
+        pytest.skip("no Python 3.6 is here")
+    write_recipe(folder)
+    done = subprocess.run(
+        [str(old[0]), str(PROGRAM), str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert state.is_ready(str(folder))
+
+
 def test_a_program_that_is_killed_points_to_the_memory_of_the_job(
     folder: Path, start: Callable[..., subprocess.Popen[str]], tmp_path: Path
 ) -> None:
     write_recipe(folder, uv=slow_uv(tmp_path, "kill -KILL $$"))
     assert start().wait(60) == 1
-    failure = environment.describe(str(folder))["failure"]
+    failure = state.describe(str(folder))["failure"]
     assert failure is not None
     assert "slurm env build" in failure["hint"]
 
@@ -290,7 +304,7 @@ def test_a_python_that_cannot_be_fetched_names_the_setting(
     )
     said = start().communicate(timeout=60)[1]
     assert "making an environment with Python 3.99 failed" in said
-    failure = environment.describe(str(folder))["failure"]
+    failure = state.describe(str(folder))["failure"]
     assert failure is not None
     assert "python_mirror" in failure["hint"]
     assert "UV_PYTHON_INSTALL_MIRROR" in failure["hint"]

@@ -45,6 +45,13 @@ CODE = """
         awaited = where(1).result()
         return [awaited, where(2), where.map([3, 4])[1]]
 
+    @workflow(time="5min")
+    def choosy():
+        try:
+            where.with_options(packaging="source")(1)
+        except Exception as error:
+            return str(error)
+
     VALUE = 1
 
     @task
@@ -142,6 +149,14 @@ def test_the_children_of_a_workflow_inherit_its_environment(
     assert [value["x"] for value in found] == [1, 2, 4]
     assert len({value["prefix"] for value in found}) == 1
     assert found[0]["prefix"].startswith(f"{cluster.base}/{rundir.BASE_ENVIRONMENTS}/")
+
+
+def test_a_child_that_asks_for_another_package_than_its_workflow_is_refused(
+    cluster: Cluster, project: Callable[..., Any]
+) -> None:
+    shapes = project("choosy")
+    job = cluster.submit(shapes.choosy, packaging="wheel")()
+    assert "asks for source, and the job around it has wheel" in job.result(120)
 
 
 def test_code_that_changed_is_another_environment_and_a_waiting_job_keeps_its_own(

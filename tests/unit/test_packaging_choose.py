@@ -133,9 +133,11 @@ class _Far:
 
 
 def function_of(file: Path) -> Any:
-    """A function as if it were written in a file."""
+    """A function that is written in a file."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("def f():\n    return 1\n")
     space: dict[str, Any] = {"__name__": "elsewhere"}
-    exec(compile("def f():\n    return 1\n", str(file), "exec"), space)
+    exec(compile(file.read_text(), str(file), "exec"), space)
     return space["f"]
 
 

@@ -171,6 +171,13 @@ def test_a_tree_that_is_too_large_is_refused_with_what_is_large(
     assert names(read_tree(str(root), ["data"])) == {"pkg/a.py", "b.txt"}
 
 
+def test_a_file_that_changes_while_it_is_packed_is_noticed(root: Path, tmp_path: Path) -> None:
+    tree = read_tree(str(root))
+    (root / "b.txt").write_text("B\n")
+    with pytest.raises(PackagingError, match=r"b\.txt changed while it was packaged"):
+        pack(tree, str(tmp_path / "x.tar.gz"))
+
+
 @pytest.mark.parametrize("pattern", ["pkg", "pkg/", "*.py", "pkg/a.py"])
 def test_a_pattern_excludes_names_and_folders(root: Path, pattern: str) -> None:
     assert names(read_tree(str(root), [pattern])) == {"b.txt"}

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from slurm import rundir
 from slurm.api.agent import AgentError
-from slurm.runner import environment
+from slurm.runner import environment_state
 from slurm.runner.protected import protect, remove_tree
 
 #: What is stored in which folder of the base directory.
@@ -79,7 +79,7 @@ def unpack(agent: Any, name: str, archive_name: str) -> None:
 def state(agent: Any, key: str) -> Dict[str, Any]:
     """How an environment fares: ready, making, failed or unmade; and its last lines."""
     folder = place(agent, "{}/{}".format(rundir.BASE_ENVIRONMENTS, key))
-    return environment.describe(folder)
+    return environment_state.describe(folder)
 
 
 def make(agent: Any, key: str, sdk: str) -> Dict[str, Any]:
@@ -126,7 +126,7 @@ def _item(kind: str, top: str, name: str, sizes: bool) -> Optional[Dict[str, Any
         if name.endswith((".new", ".gone", ".tmp", ".tar.gz", ".part")):
             item["state"] = LEFT_OVER
         elif kind == "environment":
-            item.update(environment.describe(path))
+            item.update(environment_state.describe(path))
             changed = max([changed] + [_mtime(os.path.join(path, n)) for n in ("used", "lock")])
     except OSError:
         return None  # it went meanwhile

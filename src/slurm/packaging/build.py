@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -22,7 +23,7 @@ from typing import Any
 
 from slurm.errors import BuildFailed, PackagingError
 from slurm.packaging import progress
-from slurm.packaging.tree import Tree, cache_folder
+from slurm.packaging.tree import Tree, cache_folder, read_entry
 from slurm.rundir import make_private_folder, write_atomically
 
 #: A build is stopped after so many seconds.
@@ -148,11 +149,18 @@ def copy_tree(tree: Tree, target: str) -> None:
     for entry in tree.entries:
         path = os.path.join(target, entry.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        shutil.copy2(os.path.join(tree.root, entry.path), path, follow_symlinks=False)
-    git = os.path.join(tree.root, ".git")
+        if entry.is_link:
+            os.symlink(os.readlink(os.path.join(tree.root, entry.path)), path)
+            continue
+        with open(path, "wb") as f:
+            f.write(read_entry(tree, entry))
+        os.chmod(path, stat.S_IMODE(entry.mode))
+    git, pointer = os.path.join(tree.root, ".git"), os.path.join(target, ".git")
     if os.path.isdir(git):
-        with open(os.path.join(target, ".git"), "w") as f:
-            f.write(f"gitdir: {git}\n")
+        with open(pointer, "w") as told:
+            told.write(f"gitdir: {git}\n")
+    elif os.path.isfile(git):
+        shutil.copyfile(git, pointer)
 
 
 def find_uv() -> str | None:

@@ -16,6 +16,8 @@ PackagingGiven: TypeAlias = "str | Mapping[str, Any] | Packaging"
 
 #: The key of a table that names the kind.
 TYPE = "type"
+#: Who speaks where a cluster inside a job takes over what the job was submitted with.
+OUTER = "the job around it"
 
 
 @dataclass(frozen=True)

@@ -129,12 +129,13 @@ def setup_lines(folder: str, here: str, maker: str) -> tuple[str, ...]:
     return (
         _MADE,
         *lines,
-        f": > {shell_quote(folder)}/{rundir.USED}",
+        # Only `slurm env gc` reads it: a full disk must not stop the job here.
+        f"{{ : > {shell_quote(folder)}/{rundir.USED}; }} 2>/dev/null || :",
         f'export VIRTUAL_ENV={current} PATH={current}/bin:"$PATH"',
     )
 
 
-# In the background, so that a signal is not kept waiting; the claim on it is the child's.
+# In the background, so that a signal is not kept waiting until it ends.
 _MADE = """sdk_made() {
   "$@" &
   sdk_child=$!

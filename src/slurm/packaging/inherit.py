@@ -10,7 +10,7 @@ from typing import Any
 
 from slurm import rundir
 from slurm.errors import PackagingError
-from slurm.packaging.choose import Packaging
+from slurm.packaging.choose import OUTER, Packaging
 from slurm.packaging.function import client_path
 from slurm.packaging.prepare import Prepared, Request
 from slurm.rendering import Environment
@@ -42,13 +42,13 @@ def decide_inside(packaging: Packaging) -> tuple[Packaging, str] | None:
     own = own_environment()
     if own is None or own.kind == "none" or packaging.kind in ("inherit", "none"):
         return None
+    own_way = Packaging("inherit", {}, packaging.said_by)
+    if packaging.kind == "auto" or packaging.said_by == OUTER:
+        return own_way, f"{packaging.kind}, inside a job"
     asked: Mapping[str, Any] = packaging.options
     made_with = own.details.get("options", {})
-    if packaging.kind == "auto":
-        return Packaging("inherit", {}, packaging.said_by), "auto, inside a job"
-    same = packaging.kind == own.kind and all(made_with.get(k) == v for k, v in asked.items())
-    if same:
-        return Packaging("inherit", {}, packaging.said_by), f"{own.kind}, as the job around it"
+    if packaging.kind == own.kind and all(made_with.get(k) == v for k, v in asked.items()):
+        return own_way, f"{own.kind}, as the job around it"
     if packaging.kind == "container":
         return None
     raise PackagingError(

@@ -35,12 +35,17 @@ class Request:
 
     @property
     def source(self) -> str:
-        """The file that the function was written in; of the SDK's own that of the program."""
+        """The file that the function was written in; of the SDK's own that of the program.
+
+        What was typed into a notebook or a prompt counts as written in the working directory.
+        """
         code = getattr(self.function, "__code__", None)
         if code is not None and not self.function.__module__.startswith("slurm."):
-            return str(code.co_filename)
-        main = getattr(sys.modules.get("__main__"), "__file__", None)
-        return str(main or os.path.join(os.getcwd(), "-"))
+            written: object = code.co_filename
+        else:
+            written = getattr(sys.modules.get("__main__"), "__file__", None)
+        here = os.path.join(os.getcwd(), "-")
+        return str(written) if written and os.path.isfile(str(written)) else here
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import tarfile
@@ -18,7 +19,7 @@ from slurm.packaging.function import by_value_reason, client_path
 from slurm.packaging.none import prepare_python
 from slurm.packaging.prepare import Prepared, Request
 from slurm.packaging.remote import remote_of
-from slurm.packaging.tree import Tree, git_top, read_tree
+from slurm.packaging.tree import Tree, git_top, read_entry, read_tree
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -113,18 +114,13 @@ def pack(tree: Tree, target: str) -> None:
     """The files of a tree as an archive; names may hold anything but a slash and NUL."""
     with tarfile.open(target, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as archive:
         for entry in tree.entries:
-            full = os.path.join(tree.root, entry.path)
             info = tarfile.TarInfo(entry.path)
             info.mode = 0o500 if entry.mode & 0o100 else 0o400
-            try:
-                if entry.is_link:
-                    info.type, info.linkname = tarfile.SYMTYPE, os.readlink(full)
-                    archive.addfile(info)
-                    continue
-                with open(full, "rb") as f:
-                    info.size = os.fstat(f.fileno()).st_size
-                    archive.addfile(info, f)
-            except OSError as error:
-                raise PackagingError(
-                    f"{full} changed while it was packed: {error}", hint="submit again"
-                ) from error
+            if entry.is_link:
+                info.type = tarfile.SYMTYPE
+                info.linkname = os.readlink(os.path.join(tree.root, entry.path))
+                archive.addfile(info)
+            else:
+                data = read_entry(tree, entry)
+                info.size = len(data)
+                archive.addfile(info, io.BytesIO(data))

@@ -86,6 +86,19 @@ def read_tree(root: str, exclude: Sequence[str] = ()) -> Tree:
     return Tree(root, entries, git, digest.hexdigest()[:32])
 
 
+def read_entry(tree: Tree, entry: Entry) -> bytes:
+    """The content of a file of a tree, if it is still what the digest says."""
+    full = os.path.join(tree.root, entry.path)
+    try:
+        with open(full, "rb") as f:
+            data = f.read()
+    except OSError as error:
+        raise PackagingError(f"{full} cannot be read: {error}", hint="submit again") from error
+    if hashlib.sha256(data).hexdigest() != entry.digest:
+        raise PackagingError(f"{full} changed while it was packaged", hint="submit again")
+    return data
+
+
 def git_top(folder: str) -> str | None:
     """The top of the git working tree around a folder, None outside of one."""
     while True:

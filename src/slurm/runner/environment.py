@@ -12,20 +12,23 @@ import shutil
 import signal
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List
 
 if not __package__:
     # Started by path: the folder above `slurm` takes the place of this script's own folder.
     sys.path[0] = __file__.rsplit("/", 3)[0]
+    if sys.version_info < (3, 7):
+        # The package's first file is written for newer ones; what is needed here is not.
+        import types
+
+        sys.modules["slurm"] = types.ModuleType("slurm")
+        sys.modules["slurm"].__path__ = [sys.path[0] + "/slurm"]  # type: ignore[attr-defined]
 
 from slurm import rundir
+from slurm.runner.environment_state import FAILED, LOCK, LOG, failure_of, is_ready
 from slurm.runner.install import Failed, install, located
-from slurm.runner.lease import Lease, holder, is_dead
+from slurm.runner.lease import Lease, holder
 from slurm.runner.protected import protect, remove_tree
-
-LOCK = "lock"
-FAILED = "failed.json"
-LOG = "log.txt"
 
 _GONE = "it was removed meanwhile (slurm gc, slurm env rm): submit again"
 
@@ -60,10 +63,10 @@ def ensure(folder: str, make: Callable[[str, str], None]) -> None:
     if not os.path.isdir(folder):
         raise Failed("the environment {} is gone".format(folder), _GONE)
     lease = Lease(os.path.join(folder, LOCK))
-    before = _failure(folder)
+    before = failure_of(folder)
     waited = False
     while not is_ready(folder):
-        failure = _failure(folder)
+        failure = failure_of(folder)
         if failure and (failure.get("owner") == owner() or (waited and failure != before)):
             # It failed for this very job, or while this one waited: once more helps nobody.
             raise Failed(failure["message"], failure["hint"], failure["evidence"])
@@ -159,11 +162,6 @@ def _no_room(folder: str, error: OSError) -> Failed:
     return Failed(text, "make room there, or choose another job_base_dir")
 
 
-def is_ready(folder: str) -> bool:
-    """Whether the environment is there, whole."""
-    return os.path.exists(os.path.join(folder, rundir.CURRENT, "bin", "python"))
-
-
 # ---- failures -----------------------------------------------------------------------------------
 
 
@@ -172,15 +170,6 @@ def owner() -> str:
     env = os.environ
     job = env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_JOB_ID") or str(os.getpid())
     return "{}:{}:{}".format(env.get("SLURM_SDK_RUN", ""), job, env.get("SLURM_RESTART_COUNT", "0"))
-
-
-def _failure(folder: str) -> Dict[str, Any]:
-    try:
-        with open(os.path.join(folder, FAILED)) as f:
-            found = json.load(f)
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _note_failure(folder: str, failed: Failed) -> None:
@@ -223,48 +212,6 @@ def say(text: str) -> None:
 
 def _who(folder: str) -> str:
     return str(holder(os.path.join(folder, LOCK)).get("host") or "another job")
-
-
-# ---- for those who look -------------------------------------------------------------------------
-
-
-def describe(folder: str) -> Dict[str, Any]:
-    """What an environment is and how it fares."""
-    try:
-        with open(os.path.join(folder, rundir.RECIPE)) as f:
-            recipe = json.load(f)
-    except (OSError, ValueError):
-        recipe = {}
-    state, failure = _state(folder)
-    return {
-        "state": state,
-        "label": recipe.get("label", ""),
-        "python": (recipe.get("python") or {}).get("version", ""),
-        "wheel": recipe.get("wheel") or "",
-        "wheels": recipe.get("wheels") or [],
-        "failure": failure,
-        "log": _last_line(os.path.join(folder, LOG)) if state == "making" else "",
-    }
-
-
-def _state(folder: str) -> Tuple[str, Optional[Dict[str, Any]]]:
-    if is_ready(folder):
-        return "ready", None
-    who = holder(os.path.join(folder, LOCK))
-    if who and not is_dead(who):
-        return "making", None
-    failure = _failure(folder)
-    return ("failed", failure) if failure else ("unmade", None)
-
-
-def _last_line(path: str) -> str:
-    try:
-        with open(path, errors="replace") as f:
-            f.seek(max(0, os.path.getsize(path) - 2000))
-            lines = [line.strip() for line in f if line.strip()]
-    except OSError:
-        return ""
-    return lines[-1] if lines else ""
 
 
 if __name__ == "__main__":

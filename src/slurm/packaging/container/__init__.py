@@ -12,7 +12,7 @@ from typing import Any
 from slurm.errors import PackagingError, PythonMismatch, join_names
 from slurm.launch import several_ranks
 from slurm.packaging.container import engines, runtimes
-from slurm.packaging.container.build import Image, build_image, known_image
+from slurm.packaging.container.build import Image, build_image, known_image, was_seen
 from slurm.packaging.container.code import Code, find_code
 from slurm.packaging.container.runtimes import Container
 from slurm.packaging.inherit import own_environment
@@ -164,7 +164,7 @@ def _image(request: Request, build: tuple[engines.Build, bool] | None, runtime: 
     plan, push = build
     python = given.get("python", "python3")
     known = known_image(plan, push, python)
-    if known is not None and (push or request.dry):
+    if known is not None and (push or request.dry or was_seen(known)):
         return known
     if request.dry:
         return Image(f"{plan.tag} (to be built)")

@@ -87,7 +87,9 @@ def _build(build: Build, push: bool, python: str) -> Image:
         _check_platform(build, image)
         version = _look_inside(build, image, python)
         if not push:
-            return Image(image.removeprefix("sha256:"), version)
+            built = Image(image.removeprefix("sha256:"), version)
+            _seen.add(built.name)
+            return built
         words = engines.push_command(build.engine, build.tag, digest_file, build.tls_verify)
         with progress.step("push", build.tag) as told:
             said = _follow(words, told)
@@ -194,7 +196,7 @@ def no_python(what: str, python: str, evidence: Sequence[str]) -> ImageUnusable:
 
 def _still_there(build: Build, image: Image, push: bool) -> bool:
     """An image that was not pushed lives in this machine's store, from which it can be removed."""
-    if push or image.name in _seen:
+    if push or was_seen(image):
         return True
     if _ask(engines.inspect_command(build.engine, image.name)):
         _seen.add(image.name)
@@ -202,7 +204,11 @@ def _still_there(build: Build, image: Image, push: bool) -> bool:
     return False
 
 
-#: Images that this process has found in the machine's store.
+def was_seen(image: Image) -> bool:
+    """Whether this process has found an image in the machine's store before, or put it there."""
+    return image.name in _seen
+
+
 _seen: set[str] = set()
 
 
