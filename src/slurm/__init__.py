@@ -27,16 +27,21 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
+        AmbiguousRun,
         AuthenticationFailed,
+        BuildFailed,
         CommandRefused,
         ConfigError,
         ConnectError,
         ConnectionLost,
+        ContainerFailed,
+        EnvironmentFailed,
         FunctionExited,
         HostKeyChanged,
         HostKeyUnknown,
         HostNotFound,
         HostUnreachable,
+        ImageUnusable,
         JobCancelled,
         JobError,
         JobFailed,
@@ -47,6 +52,7 @@ if TYPE_CHECKING:
         NoActiveCluster,
         NodeFailed,
         NoScheduler,
+        NotDelivered,
         OptionError,
         PackagingError,
         ProtocolError,
@@ -114,8 +120,10 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError", "ConnectionLost",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "AmbiguousRun", "AuthenticationFailed", "BuildFailed", "CommandRefused", "ConfigError",
+    "ConnectError", "ConnectionLost", "ContainerFailed", "EnvironmentFailed", "FunctionExited",
+    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "ImageUnusable",
+    "NotDelivered",
     "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
     "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
@@ -128,12 +136,14 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
-    "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
-    "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
-    "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",
-    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError",
+    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "BuildFailed",
+    "Cluster", "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost",
+    "ContainerFailed", "EnvironmentFailed", "Executor", "File",
+    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "ImageUnusable", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
+    "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster",
+    "NoScheduler", "NodeFailed", "NotDelivered", "OptionError", "PackagingError", "PackedArray",
+    "Progress", "ProtocolError",
     "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError",
     "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",

@@ -16,9 +16,9 @@ from slurm.job import Job
 from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
-from slurm.packaging import prepare_for, python_version
 from slurm.packaging.arguments import Call, binder
 from slurm.packaging.function import context_parameter
+from slurm.packaging.none import python_version
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -71,7 +71,7 @@ def code_key(function: Callable[..., Any], cache: object, environment: Environme
         Digest().of_function(function),
         _python(environment.python),
         # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
-        str(getattr(environment, "digest", "")),
+        environment.digest,
     )
 
 
@@ -82,9 +82,8 @@ def call_keys(
     cache = submitter.options.get("cache")
     if not cache:
         return [None] * len(calls)
-    cluster, function = submitter.cluster, submitter.task.unwrapped
-    environment, _ = prepare_for(cluster, submitter.packaging, function, submitter.options)
-    return keys_of(function, cache, environment, calls, common)
+    environment = submitter.prepare().environment
+    return keys_of(submitter.task.unwrapped, cache, environment, calls, common)
 
 
 def submit_cached(

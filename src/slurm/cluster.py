@@ -22,7 +22,8 @@ from slurm.metadata import read_metadata
 from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
-from slurm.packaging import check_packaging
+from slurm.packaging import PackagingGiven, check_packaging, choose
+from slurm.packaging.choose import OUTER
 from slurm.reach import CONNECTION, reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
@@ -80,7 +81,7 @@ class Cluster:
         backend_type: str = "local",
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         hostname: str | None = None,
         username: str | None = None,
         port: int | None = None,
@@ -106,7 +107,9 @@ class Cluster:
         given = (username, port, identity_file, jump_host, ssh_options, remote_python)
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
         above = inherited(backend_type)
-        self.packaging = check_packaging(packaging or above.packaging or "auto")
+        own = None if packaging is None else check_packaging(packaging, "the cluster")
+        outer = above.packaging and check_packaging(above.packaging, OUTER)
+        self.packaging = choose(own, outer or None)
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
         self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
         self._backend: Backend | None = None
@@ -200,7 +203,7 @@ class Cluster:
         task: Task[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
     @overload
@@ -209,7 +212,7 @@ class Cluster:
         task: Callable[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
     def submit(
@@ -217,7 +220,7 @@ class Cluster:
         task: Any,
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """What submits a call with these options: `cluster.submit(train, time="2h")(lr=0.1)`."""
@@ -229,7 +232,7 @@ class Cluster:
         task: Task[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Planner[P]: ...
     @overload
@@ -238,7 +241,7 @@ class Cluster:
         task: Callable[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Planner[P]: ...
     def explain(
@@ -246,7 +249,7 @@ class Cluster:
         task: Any,
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """A dry run: `print(cluster.explain(train)(lr=0.1))` shows what would be submitted."""
@@ -470,6 +473,9 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     options = {name: value for name, value in overrides.items() if name not in _ARGUMENTS}
     given = {name: value for name, value in profile.items() if name not in _ARGUMENTS}
     kept = {name: profile[name] for name in profile if name in _ARGUMENTS}
+    if own.get("packaging") is not None:
+        chosen = check_packaging(own["packaging"], "the cluster")
+        own["packaging"] = choose(chosen, kept.get("packaging"))
     return {
         **kept,
         **own,

@@ -76,6 +76,7 @@ class Job(JobView[T], Generic[T]):
         self._verdict: Verdict | None = None
         self._failure: Failure | None = None
         self.dependent = dependency
+        self.container: str | None = None
         self.is_workflow = workflow
         self.returned: Returned | None = None
         self._followers: list[Callable[[], None]] = []
@@ -113,6 +114,7 @@ class Job(JobView[T], Generic[T]):
         self.cached, self.cache_key = other.cached, other.cache_key
         self.again, self.dependent = other.again, other.dependent
         self.kept = None
+        self.container = other.container
         if other.cached:
             self.settle(Verdict.VALUE)
 
@@ -383,7 +385,14 @@ class Job(JobView[T], Generic[T]):
         lines = self._log("err").last_words(3) or self._log("out").last_words(3) if log else []
         path = f"{self.cluster.base}/{self.run}"
         return Subject(
-            self.name, self.id, path, self.options, lines, self.dependent, self.untrusted
+            self.name,
+            self.id,
+            path,
+            self.options,
+            lines,
+            self.dependent,
+            self.untrusted,
+            self.container,
         )
 
     def __repr__(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
 from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
+from slurm.packaging.inherit import read_environment
 from slurm.packaging.sdk import sdk_hash
 from slurm.recall import once
 from slurm.rendering import Environment, Submission
@@ -53,6 +53,7 @@ def resubmit(
         options=merged,
         throttle=throttle if isinstance(throttle, int) else None,
         pack=packing,
+        workflow=bool(metadata.get("workflow")),
     )
     data = _whole(cluster, run, rundir.FUNCTION)
     is_workflow = bool(metadata.get("workflow"))
@@ -81,14 +82,7 @@ def _whole(cluster: Cluster, run: str, name: str) -> bytes:
 
 
 def _environment(cluster: Cluster, run: str) -> Environment:
-    found = json.loads(cluster.backend.read(run, rundir.ENVIRONMENT))
-    return Environment(
-        python=found["python"],
-        kind=found["kind"],
-        why=found["why"],
-        path=tuple(found["path"]),
-        setup=tuple(found["setup"]),
-    )
+    return read_environment(cluster.backend.read(run, rundir.ENVIRONMENT))
 
 
 def _throttle(options: Mapping[str, object]) -> int | None:

@@ -169,6 +169,6 @@ def render_guard_script(job: Submission) -> str:
     }
     lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
     guard = shell_quote(f"{job.sdk}/slurm/runner/retry.py")
-    python = shell_quote(job.environment.python)
+    python = shell_quote(job.environment.bare_python)
     command = f"exec {python} {guard} {shell_quote(job.run)} {rundir.TOKEN}"
     return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"

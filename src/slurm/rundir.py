@@ -54,6 +54,16 @@ BASE_IDS = ".ids"
 BASE_EVENTS = ".events"
 BASE_SDK = ".sdk"
 BASE_CACHE = ".cache"
+BASE_ENVIRONMENTS = ".environments"
+BASE_WHEELS = ".wheels"
+BASE_SNAPSHOTS = ".snapshots"
+BASE_PYTHONS = ".pythons"
+BASE_TOOLS = ".tools"
+
+#: In the folder of an environment: what it is made of, the whole one, and when it was last used.
+RECIPE = "recipe.json"
+CURRENT = "current"
+USED = "used"
 
 #: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
 EXIT_NOT_WRITTEN = 74

@@ -24,7 +24,15 @@ from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
-from slurm.packaging import check_packaging, prepare_for, sending
+from slurm.packaging import (
+    PackagingGiven,
+    Prepared,
+    Request,
+    check_packaging,
+    choose,
+    prepare,
+    sending,
+)
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
@@ -41,9 +49,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: A workflow's arguments to its children must be pickled alike in each attempt; see the runner.
-FIXED_SEED = '[ -n "${PYTHONHASHSEED:-}" ] || export PYTHONHASHSEED=0 SLURM_SDK_SEED=1'
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,8 @@ class Plan:
     arguments: ShippedArguments
     cut: Cut | None
     upstream: tuple[Dependency, ...]
+    #: Brings what the environment needs to the cluster, where it is not there yet.
+    deliver: Callable[[Cluster], None] | None = None
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
 
@@ -132,7 +140,7 @@ class Plan:
 class Code(NamedTuple):
     """The function of calls as it travels, and how Python starts for it."""
 
-    environment: Environment
+    prepared: Prepared
     function: ShippedFunction
 
 
@@ -144,7 +152,7 @@ class Submitter(Generic[P, T]):
         cluster: Cluster,
         task: Task[P, T] | Callable[P, T],
         after: Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]],
-        packaging: str | None,
+        packaging: PackagingGiven | None,
         options: TaskOptions,
     ) -> None:
         self.cluster = cluster
@@ -154,8 +162,13 @@ class Submitter(Generic[P, T]):
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
         self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
-        self.packaging = packaging or self.task.packaging or cluster.packaging
-        check_packaging(self.packaging)
+        #: Whether plans are only looked at.
+        self.dry = False
+        self.packaging = choose(
+            None if packaging is None else check_packaging(packaging, "cluster.submit"),
+            self.task.packaging,
+            cluster.packaging,
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit one call."""
@@ -271,21 +284,18 @@ class Submitter(Generic[P, T]):
 
         return submit_cached(self, calls, common, plan, names, watch)
 
-    def prepare(self) -> tuple[Environment, str | None]:
-        """How Python starts for the function, and why that travels by value."""
-        function = self.task.unwrapped
-        environment, reason = prepare_for(self.cluster, self.packaging, function, self.options)
-        if self.task.is_workflow:
-            environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
-        return environment, reason
+    def prepare(self) -> Prepared:
+        """How the task's code gets to the node."""
+        asked = (self.cluster, self.packaging, self.task.unwrapped, self.options)
+        return prepare(Request(*asked, dry=self.dry))
 
-    def ship_function(self, prepared: tuple[Environment, str | None] | None = None) -> Code:
+    def ship_function(self, prepared: Prepared | None = None) -> Code:
         """The function as it is now, in the form in which it travels."""
-        environment, reason = prepared or self.prepare()
-        function, is_workflow = self.task.unwrapped, self.task.is_workflow
-        with sending(self.cluster):
-            shipped = ship_function(function, environment.path, is_workflow, reason)
-        return Code(environment, shipped)
+        prepared = prepared or self.prepare()
+        path, is_workflow = prepared.environment.path, self.task.is_workflow
+        with sending(self.cluster, prepared):
+            shipped = ship_function(self.task.unwrapped, path, is_workflow, prepared.by_value)
+        return Code(prepared, shipped)
 
     def ship(
         self,
@@ -302,7 +312,7 @@ class Submitter(Generic[P, T]):
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        with sending(self.cluster):
+        with sending(self.cluster, code.prepared):
             return code, ship_arguments(function, calls, context, common, label=array)
 
     def plan_shipped(
@@ -337,16 +347,18 @@ class Submitter(Generic[P, T]):
             name=name,
             sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
             workdir=_workdir(cluster, run, self.options),
-            environment=code.environment,
+            environment=code.prepared.environment,
             options=_absolute_logs(cluster, self.options),
             dependency=render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
             step=cluster.steps,
+            workflow=self.task.is_workflow,
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
-        return Plan(name, submission, code.function, arguments, cut, conditions)
+        prepared = code.prepared
+        return Plan(name, submission, code.function, arguments, cut, conditions, prepared.deliver)
 
     def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls. `names` are theirs in a workflow."""
@@ -359,6 +371,7 @@ class Planner(Generic[P]):
 
     def __init__(self, submitter: Submitter[P, Any]) -> None:
         self._submitter = submitter
+        submitter.dry = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """The plan of one call."""
@@ -413,8 +426,9 @@ def send(
         "cwd": submission.workdir,
         "options_set": options_set(plan.script),
     }
+    submit = functools.partial(cluster.backend.submit_job, submission.relative, files)
     try:
-        ids = cluster.backend.submit_job(submission.relative, files, **details)
+        ids = _delivering(cluster, plan, lambda: submit(**details))
     except errors.SubmitLimit:
         # Even the first part was too much: its refusal teaches the limit.
         smaller = _smaller(cluster, plan)
@@ -429,6 +443,17 @@ def send(
         if watch:
             job.watch()
     return jobs
+
+
+def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
+    """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
+    try:
+        return submit()
+    except errors.NotDelivered:
+        if plan.deliver is None:
+            raise
+    plan.deliver(cluster)
+    return submit()
 
 
 def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
@@ -465,6 +490,8 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
+    for job in jobs:
+        job.container = metadata.get("container")
     if metadata.get("returns"):
         for job in jobs:
             number = job.part.number if job.part is not None else 0
@@ -540,6 +567,7 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "item_retry": item_retry(plan.submission.pack, plan.options),
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
+        "container": plan.environment.details.get("image"),
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
         "retry": policy_of(plan.submission),
         "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slurm.dependencies import Dependency
     from slurm.job import Job
     from slurm.model.options import TaskOptions
+    from slurm.packaging.choose import PackagingGiven
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Workflow(Task[P, T]):
         self,
         function: Callable[P, T],
         options: dict[str, object] | None = None,
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         conditions: tuple[Dependency, ...] = (),
         **more: Any,
     ) -> None:
@@ -187,13 +188,19 @@ def workflow(function: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]
 def workflow(function: Callable[P, T], /) -> Workflow[P, T]: ...
 @overload
 def workflow(
-    function: Callable[P, T], /, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    function: Callable[P, T],
+    /,
+    *,
+    packaging: PackagingGiven | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Workflow[P, T]: ...
 @overload
 def workflow(
-    *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    *, packaging: PackagingGiven | None = None, **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[P, T]], Workflow[P, T]]: ...
-def workflow(function: Any = None, /, *, packaging: str | None = None, **options: Any) -> Any:
+def workflow(
+    function: Any = None, /, *, packaging: PackagingGiven | None = None, **options: Any
+) -> Any:
     """Make a workflow of a function: `@workflow`, `@workflow(time="1d")` or `workflow(f)`.
 
     It takes what `@task` takes; `requeue=True` is its default.
@@ -208,7 +215,7 @@ def workflow(function: Any = None, /, *, packaging: str | None = None, **options
             hint="write @workflow above a function, or workflow(function, time='1d')",
         )
     if packaging is not None:
-        from slurm.packaging import check_packaging
+        from slurm.packaging.choose import check_packaging
 
         check_packaging(packaging)
     return Workflow(function, options, packaging)

@@ -34,6 +34,8 @@ SUBMITS = {
     "advance.py": {"api"},
 }
 SUBMITS["retry.py"] = {"api"}
+# What looks for Pythons on a node looks as the agent does.
+SUBMITS["install.py"] = {"api"}
 
 
 def _modules() -> list[Path]:

@@ -4,6 +4,7 @@ On this machine it is called in process; over SSH the same file runs in the logi
 So it takes and gives plain values only, needs the standard library, and keeps to Python 3.6.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, retries
+from slurm.api import door, family, listing, retries, runtimes
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -47,7 +48,10 @@ class Agent:
 
     def has_sdk(self, name: str) -> bool:
         """Whether this copy of the SDK lies here already."""
-        return os.path.isdir(os.path.join(self.base, rundir.BASE_SDK, name))
+        path = os.path.join(self.base, rundir.BASE_SDK, name)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # `slurm gc` sees that it is in use
+        return os.path.isdir(path)
 
     def put_sdk(self, name: str, files: Dict[str, bytes]) -> None:
         """Put a copy of the SDK here, whole or not at all; two clients may do it at once."""
@@ -63,6 +67,10 @@ class Agent:
             _remove(temporary)
             if not self.has_sdk(name):
                 raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
+
+    def container_runtimes(self) -> Dict[str, str]:
+        """What can run containers here."""
+        return runtimes.find(self.scheduler.kind)
 
     def prepare_base(self) -> None:
         """Make the base directory and its own folders."""
@@ -227,7 +235,7 @@ class Agent:
         rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
 
     def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
-        full = dict(commands.submission_env(os.environ, plan["options_set"]), **env)
+        full = dict(commands.submission_env(door.environment(), plan["options_set"]), **env)
         cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
         try:
             return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
@@ -254,6 +262,14 @@ class Agent:
         return found
 
     def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
+        needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
+        missing = [name for name in needs if not os.path.exists(os.path.join(self.base, name))]
+        for name in needs:
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(self.base, name))  # `slurm gc` sees that it is in use
+        if missing:
+            # The client brings it and asks again: so nobody has to ask beforehand.
+            raise AgentError("needs", f"{self.base} does not have {missing[0]}", missing)
         try:
             rundir.make_private_folder(os.path.dirname(path))
             os.mkdir(path, 0o700)
@@ -414,15 +430,8 @@ class Agent:
     # ---- files ----------------------------------------------------------------------------------
 
     def find_run(self, text: str) -> str:
-        """The run of a name, a path or a job id, relative to the base."""
-        if text.partition("_")[0].isdigit():
-            link = os.path.join(self.base, rundir.BASE_IDS, text.partition("_")[0])
-            path = os.path.realpath(link) if os.path.islink(link) else ""
-        else:
-            path = os.path.join(self.base, os.path.expanduser(text))
-        if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
-            raise AgentError("not-found", f"no run {text!r} in {self.base}")
-        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.base))
+        """The run of `last`, a name or its begin, a path or a job id, relative to the base."""
+        return listing.find_run(self.base, text)
 
     def changes(self, seen: Optional[Dict[str, int]]) -> Tuple[Dict[str, int], List[str]]:
         """Which runs had an end since the sizes in `seen`, and the new sizes; None starts now."""

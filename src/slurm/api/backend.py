@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors
+from slurm.api import store
 from slurm.api.agent import Agent, AgentError
 from slurm.api.slurm_commands import JobStatus
 
@@ -24,6 +25,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "missing": errors.NoScheduler,
     "rundir": errors.RunDirError,
     "not-found": errors.RunNotFound,
+    "ambiguous": errors.AmbiguousRun,
     "untrusted": errors.UntrustedRun,
     "unreadable": errors.ResultUnreadable,
     "request": errors.CommandRefused,
@@ -31,6 +33,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "checksum": errors.TransferFailed,
     "too-large": errors.UsageError,
     "unknown": errors.ConnectionLost,
+    "needs": errors.NotDelivered,
     "agent": errors.ProtocolError,
 }
 
@@ -79,6 +82,7 @@ class Backend(ABC):
     kind = "local"
     #: Two clusters with the same target share one watcher and one connection.
     target: str = ""
+    _runtimes: dict[str, str] | None = None
 
     @abstractmethod
     def call(self, verb: str, *args: Any) -> Any:
@@ -102,6 +106,12 @@ class Backend(ABC):
         self._call("prepare_base")
         if not self._call("has_sdk", name):
             self._call("put_sdk", name, files)
+
+    def container_runtimes(self) -> dict[str, str]:
+        """What can run containers there: the name of each runtime, and where it was found."""
+        if self._runtimes is None:
+            self._runtimes = self._call("container_runtimes")
+        return self._runtimes
 
     def submit_job(
         self,
@@ -247,6 +257,34 @@ class Backend(ABC):
         code, out, err = self._call("run", list(command), timeout)
         return code, out, err
 
+    def store_put(self, name: str, data: bytes) -> None:
+        """Store a small file below the base directory."""
+        self._call("store_put", name, data)
+
+    def store_unpack(self, name: str, archive: str) -> None:
+        """Unpack an archive of the store as a read-only folder of it."""
+        self._call("store_unpack", name, archive)
+
+    def store_list(self, sizes: bool = True) -> dict[str, Any]:
+        """What is stored once for many runs, and what of it queued runs need."""
+        found: dict[str, Any] = self._call("store_list", sizes)
+        return found
+
+    def store_remove(self, names: Sequence[str]) -> list[str]:
+        """Remove things from the store; those that were there."""
+        gone: list[str] = self._call("store_remove", list(names))
+        return gone
+
+    def environment_state(self, key: str) -> dict[str, Any]:
+        """How an environment fares."""
+        found: dict[str, Any] = self._call("environment_state", key)
+        return found
+
+    def environment_make(self, key: str, sdk: str) -> dict[str, Any]:
+        """Begin to make an environment where the agent is, and return at once."""
+        found: dict[str, Any] = self._call("environment_make", key, sdk)
+        return found
+
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes of the cluster."""
         rows: list[dict[str, Any]] = self._call("list", "nodes")
@@ -274,6 +312,8 @@ class LocalBackend(Backend):
 
     def call(self, verb: str, *args: Any) -> Any:
         """Call the agent's method."""
+        if verb in store.VERBS:
+            return store.VERBS[verb](self.agent, *args)
         return getattr(self.agent, verb)(*args)
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from slurm.api import door
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
 from slurm.api.agent import AgentError
@@ -150,22 +151,14 @@ class SlurmScheduler:
         if env is None:
             env = commands.command_env(os.environ)
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=env,
-                cwd=cwd,
-                timeout=timeout,
-            )
+            done = door.run(command, timeout, env, cwd)
         except subprocess.TimeoutExpired:
             text = f"{command[0]} did not answer within {timeout:.0f} s"
             raise AgentError("timeout", text) from None
         except OSError as error:
             raise AgentError("missing", f"{command[0]} cannot be started: {error}") from error
         return ExecResult(
-            done.returncode,
+            done.code,
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "replace"),
         )

@@ -228,6 +228,14 @@ class SshBackend(Backend):
         found = self._versions[python]
         return None if found is None else (str(found[0]), (int(found[1][0]), int(found[1][1])))
 
+    def find_python(self, version: tuple[int, int]) -> str | None:
+        """A Python of this version there."""
+        key = "{}.{}".format(*version)
+        if key not in self._versions:
+            self._versions[key] = self._call("find_python", version)["same"]
+        found = self._versions[key]
+        return None if found is None else str(found[0])
+
     def find_module(self, python: str, module: str) -> tuple[str, str] | None:
         """Where a Python there would import a module from, and the hash of the file."""
         key = (python, module)

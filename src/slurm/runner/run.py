@@ -40,6 +40,10 @@ def main(argv: List[str]) -> int:
         return 2
     run = os.path.abspath(argv[1])
     who = identity()
+    if "SLURM_SDK_OWNER" in os.environ:
+        from slurm.runner import owner
+
+        owner.watch()
     if len(argv) == 5:
         from slurm.runner.packed import run_pack
 
@@ -148,6 +152,9 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         blob = rundir.read_arguments(run, who.index)
     except (rundir.Untrusted, OSError, ValueError) as error:
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
+    if header["by"] == "value" or b"cloudpickle" in blob:
+        # Byte code in the arguments is as fragile as that of the function.
+        check_version(header)
     extend_path(header.get("path", ()))
     function = get_function(header, pickled)
     args, kwargs = call_arguments(run, who, blob)
@@ -243,15 +250,7 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
         for part in qualname.split("."):
             found = getattr(found, part)
         return getattr(found, "unwrapped", found)
-    there, here = tuple(header["python"][:2]), tuple(sys.version_info[:2])
-    if there != here:
-        raise Refused(
-            "PythonMismatch",
-            "the function was pickled by value on Python {}.{}, and this job runs Python {}.{} "
-            "({}): its byte code cannot run here".format(*there, *here, sys.executable),
-            "set python= to a Python {}.{} of the cluster, or put the function into a module that "
-            "the node can import".format(*there),
-        )
+    check_version(header)
     from slurm.runner import children
 
     children.install()
@@ -262,6 +261,19 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
     gc.freeze()
     gc.enable()
     return _pickle.loads(pickled)
+
+
+def check_version(header: Dict[str, Any]) -> None:
+    """Refuse code that was pickled by value on another Python: it would crash when it is called."""
+    there, here = tuple(header["python"][:2]), tuple(sys.version_info[:2])
+    if there != here:
+        raise Refused(
+            "PythonMismatch",
+            "code of this call was pickled by value on Python {}.{}, and this job runs Python "
+            "{}.{} ({}): its byte code cannot run here".format(*there, *here, sys.executable),
+            "use a Python {}.{} there (python=, or an image that has it), or put the function and "
+            "what it is given into a module that the node can import".format(*there),
+        )
 
 
 def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:

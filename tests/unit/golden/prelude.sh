@@ -10,7 +10,7 @@ sdk_host=$HOSTNAME
 sdk_host=${sdk_host%%.*}
 sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
 sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
-sdk_phase=setup sdk_child='' sdk_signal='' sdk_code='' sdk_oom=''
+sdk_phase=setup sdk_child='' sdk_signal='' sdk_code='' sdk_oom='' sdk_litter=''
 umask 077
 
 # Time of day without starting a process, where bash can.
@@ -32,6 +32,7 @@ sdk_exit() {
   printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
   # Never success after a TERM: the scheduler would take a job it stopped for a finished one.
   [ "$sdk_signal" = TERM ] && [ "$status" -eq 0 ] && status=143
+  [ -z "$sdk_litter" ] || rm -rf -- "$sdk_litter"
   exit "$status"
 }
 sdk_caught() {
