@@ -105,6 +105,13 @@ class JobView(Future[T]):
     @property
     def state(self) -> JobState:
         """The job's state, in Slurm's words: `job.state == "RUNNING"`, `job.state.code == "R"`."""
+        if self._verdict is None:
+            self._look()
+        return self.known_state
+
+    @property
+    def known_state(self) -> JobState:
+        """The same as far as this process knows, without looking."""
         verdict = self._verdict
         if verdict is not None:
             if self.returned is not None:
@@ -117,18 +124,18 @@ class JobView(Future[T]):
             if verdict is Verdict.FAILED and told is not None:
                 return told
             return by_verdict.get(verdict, JobState.FAILED)
-        self._look()
-        if self._verdict is not None:
-            return self.state
         if self.returned is not None:
             return JobState.RUNNING  # its own job is over; what it returned is not
         seen = self.evidence
         told = seen.state
         if told is not None and told.phase == "finished":
             return told
-        running = seen.attempt in seen.begins and seen.attempt not in seen.exits
-        if running and (told is None or told.phase == "pending"):
-            return JobState.RUNNING
+        if told is None or told.phase == "pending":
+            requeued = seen.status is not None and seen.status.restarts > seen.attempt
+            if seen.attempt in seen.exits and not requeued:
+                return JobState.COMPLETING  # its script is over; what came of it is read next
+            if seen.attempt in seen.begins and not requeued:
+                return JobState.RUNNING
         return told or JobState.PENDING
 
     @property

@@ -40,6 +40,7 @@ INBOX = "inbox"
 STEPS = "steps.txt"
 CALLS = "calls"
 CACHE_KEYS = "cache.txt"
+CALLBACKS = "callbacks.bin"
 SHARED_FOLDER = "shared"
 
 #: The folders that every run has from the start.

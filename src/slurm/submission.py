@@ -15,6 +15,8 @@ from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
+from slurm.callbacks.following import follow, packaging, submitting, tell_child
+from slurm.callbacks.travel import callbacks_file
 from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
@@ -179,6 +181,8 @@ class Submitter(Generic[P, T]):
             sent_jobs = self.send(plan, watch=False)
         for job, sent in zip(jobs, sent_jobs, strict=True):
             job.take_place(sent)
+        follow(self.cluster, jobs)
+        for job in jobs:
             job.watch()
 
     def map(
@@ -255,7 +259,9 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         cluster, function = self.cluster, self.task.unwrapped
-        environment, reason = prepare_for(cluster, self.packaging, function, self.options)
+        with packaging(cluster, self.task.name, self.packaging) as made:
+            environment, reason = prepare_for(cluster, self.packaging, function, self.options)
+            made.environment = environment
         is_workflow = self.task.is_workflow
         if is_workflow:
             environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
@@ -325,6 +331,23 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
     journal, again = cluster.journal, False
     if journal is not None:
         plan, again = journal.enter(plan)
+    with submitting(cluster, plan) as told:
+        jobs = _submit(cluster, plan, arguments, again)
+        told += jobs
+    if journal is not None:
+        journal.keep(plan.submission.relative, jobs)
+        tell_child(cluster, journal, jobs)
+    for job in jobs:
+        job.options = plan.options
+    if watch:
+        follow(cluster, jobs)
+        for job in jobs:
+            job.watch()
+    return jobs
+
+
+def _submit(cluster: Cluster, plan: Plan, arguments: bytes, again: bool) -> list[Job[Any]]:
+    journal = cluster.journal
     submission, submitted = plan.submission, time.time()
     metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
     files = {
@@ -338,6 +361,8 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
     if policy is not None:
         files[rundir.RETRY] = _json(policy)
         files[rundir.GUARD] = render_guard_script(submission).encode()
+    with sending(cluster):
+        files.update(callbacks_file(cluster, plan.function.workflow))
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
@@ -367,16 +392,9 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
             smaller = None if journal is not None else _smaller(cluster, plan)
             if smaller is None:
                 raise
-            return send(cluster, smaller, arguments, watch)
+            return _submit(cluster, smaller, arguments, again)
         by_part = dict(enumerate(ids))
-    jobs = make_jobs(cluster, submission.relative, metadata, by_part)
-    if journal is not None:
-        journal.keep(submission.relative, jobs)
-    for job in jobs:
-        job.options = plan.options
-        if watch:
-            job.watch()
-    return jobs
+    return make_jobs(cluster, submission.relative, metadata, by_part)
 
 
 def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:

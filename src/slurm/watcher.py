@@ -403,6 +403,8 @@ class Watcher:
         seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
+        if job.follower is not None:
+            job.follower(job)
         run = self._runs.get(job.run)
         if run is not None and (job.over_since or job.unknown_since):
             run.unclear.add(job.index)

@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
-        "packed", "packed_run", "cache", "content", "retry",
+        "packed", "packed_run", "cache", "content", "retry", "html",
     },
     {"failure", "outcome"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
@@ -34,6 +34,8 @@ SUBMITS = {
     "advance.py": {"api"},
 }
 SUBMITS["retry.py"] = {"api"}
+# What a user wants to hear of in the job travels with the run.
+SUBMITS["callbacks.py"] = {"callbacks"}
 
 
 def _modules() -> list[Path]:

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Tuple
 from slurm import rundir
 from slurm.runner import ranks, signals
 from slurm.runner.beat import Beat
+from slurm.runner.callbacks import hooked
 from slurm.runner.memory import OomCounter
 
 _HERE = os.path.dirname(__file__) + os.sep
@@ -170,7 +171,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         from slurm.runner.workflow import orchestrate
 
         function = orchestrate(function, run, who.index)
-    return function, args, kwargs
+    return hooked(function, run, who, header), args, kwargs
 
 
 def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches, signals
+from slurm.runner.callbacks import Hooks
 from slurm.runner.run import kept, say, settle, trouble
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
@@ -103,6 +104,7 @@ class Calls:
         self.run = run
         self.who = who
         self.function = function
+        self._hooks = function if isinstance(function, Hooks) else None
         self.common = common
         self.retry = retry
         self.stop = Stop()
@@ -121,6 +123,8 @@ class Calls:
     def arguments(self, index: int) -> Tuple[List[Any], Dict[str, Any]]:
         """The arguments of one item, as the function gets them."""
         blob = self._arguments[index]
+        if self._hooks is not None:
+            self._hooks.index = index
         # `Q` is the code of a reference to a job or to a shared object; most calls have none.
         loaded = self._load(blob) if b"Q" in blob else pickle.loads(blob)
         args, kwargs = loaded[0], loaded[1]
