@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
+        AmbiguousRun,
         AuthenticationFailed,
         CommandRefused,
         ConfigError,
@@ -112,7 +113,8 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError", "ConnectionLost",
+    "AmbiguousRun", "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError",
+    "ConnectionLost",
     "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
     "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
@@ -126,8 +128,9 @@ _ERRORS = (
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
-    "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File",
+    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster",
+    "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor",
+    "File",
     "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
     "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
     "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",

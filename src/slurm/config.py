@@ -51,6 +51,25 @@ def find_slurmfile(start: Path | None = None) -> Path:
     )
 
 
+def has_profile(profile: str | None) -> bool:
+    """Whether there is a Slurmfile with this profile, or with the one that None stands for."""
+    try:
+        path = find_slurmfile()
+    except ConfigError:
+        return False
+    named = profile or os.environ.get("SLURM_ENV")
+    # A profile that somebody named must be there: who loads it is told.
+    return (profile is None and named is not None) or (named or DEFAULT_PROFILE) in _read(path)
+
+
+def profile_names() -> list[str]:
+    """The profiles of the nearest Slurmfile; none where there is no file, or none that is right."""
+    try:
+        return sorted(_read(find_slurmfile()))
+    except ConfigError:
+        return []
+
+
 EXAMPLE = """[default]
 backend_type = "local"
 [default.options]

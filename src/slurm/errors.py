@@ -154,6 +154,12 @@ class RunNotFound(SlurmError):
     code = "SLURM-E210"
 
 
+class AmbiguousRun(RunNotFound):
+    """More than one run could be meant; the evidence names them."""
+
+    code = "SLURM-E212"
+
+
 class CommandRefused(SlurmError):
     """A request about a job (cancel, hold, signal, ...) was not carried out."""
 

@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, retries
+from slurm.api import family, listing, retries
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -410,15 +410,8 @@ class Agent:
     # ---- files ----------------------------------------------------------------------------------
 
     def find_run(self, text: str) -> str:
-        """The run of a name, a path or a job id, relative to the base."""
-        if text.partition("_")[0].isdigit():
-            link = os.path.join(self.base, rundir.BASE_IDS, text.partition("_")[0])
-            path = os.path.realpath(link) if os.path.islink(link) else ""
-        else:
-            path = os.path.join(self.base, os.path.expanduser(text))
-        if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
-            raise AgentError("not-found", f"no run {text!r} in {self.base}")
-        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.base))
+        """The run of `last`, a name or its begin, a path or a job id, relative to the base."""
+        return listing.find_run(self.base, text)
 
     def changes(self, seen: Optional[Dict[str, int]]) -> Tuple[Dict[str, int], List[str]]:
         """Which runs had an end since the sizes in `seen`, and the new sizes; None starts now."""

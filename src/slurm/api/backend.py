@@ -24,6 +24,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "missing": errors.NoScheduler,
     "rundir": errors.RunDirError,
     "not-found": errors.RunNotFound,
+    "ambiguous": errors.AmbiguousRun,
     "untrusted": errors.UntrustedRun,
     "unreadable": errors.ResultUnreadable,
     "request": errors.CommandRefused,

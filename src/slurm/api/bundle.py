@@ -16,6 +16,7 @@ MODULES = (
     "slurm.api.slurm_commands",
     "slurm.api.slurm_answers",
     "slurm.api.family",
+    "slurm.api.listing",
     "slurm.api.retries",
     "slurm.api.retry_rules",
     "slurm.api.agent",

@@ -2,48 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from slurm import ArrayJob, Cluster
-from slurm.cli import DONE
+from slurm import ArrayJob
+from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.screen import Screen
 from slurm.errors import UsageError
 
-app = App(
-    name="logs",
-    help="Show what a job printed, or follow it while it runs.",
-    help_format="plaintext",
-)
+
+@dataclass(frozen=True)
+class LogLine(Answer):
+    """One line of a log; with --json each line is one object."""
+
+    job_id: Annotated[str, "The job that printed it."]
+    stream: Annotated[str, "`out` or `err`."]
+    line: Annotated[str, "The line, without its end."]
+
+    def lines(self, screen: Screen) -> list[str]:
+        """The line as it is."""
+        return [self.line]
 
 
-@app.default
 def logs(
-    run: Annotated[str, Parameter(help="A run or a job id; of an array such as 123_4.")],
+    run: Run,
     *,
     follow: Annotated[
         bool, Parameter(name=["--follow", "-f"], negative="", help="Until the job is over.")
     ] = False,
     lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many last lines.")] = 10,
     stderr: Annotated[bool, Parameter(negative="", help="The other stream.")] = False,
-    cluster: Annotated[str | None, Parameter(help="A profile of the Slurmfile.")] = None,
-    hostname: Annotated[str | None, Parameter(help="A login node, reached by ssh.")] = None,
-    base: Annotated[
-        str | None, Parameter(name="--job-base-dir", help="The directory of all runs.")
-    ] = None,
-) -> int:
+    common: Common = COMMON,
+) -> Iterator[LogLine]:
     """Print the last lines of a job's log; with --follow each new one as it comes."""
-    place = (
-        Cluster.from_env(cluster)
-        if cluster is not None
-        else Cluster(hostname=hostname, job_base_dir=base)
-    )
-    job = place.attach(run)
+    job = common.attach(run)
     if isinstance(job, ArrayJob):
         raise UsageError(
             f"{run} is an array of {len(job)} jobs, each with a log of its own",
             hint=f"name one of them: slurm logs {job[0].id}",
         )
+    stream = "err" if stderr else "out"
     for line in job.tail(lines, follow=follow, stderr=stderr):
-        print(line, flush=True)
-    return DONE
+        yield LogLine(job.id, stream, line)

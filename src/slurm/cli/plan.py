@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import runpy
 import signal
 import sys
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 import slurm.cluster
 import slurm.debug
@@ -22,16 +21,12 @@ import slurm.submission
 from slurm import rundir
 from slurm.api.backend import Backend, connect
 from slurm.cli import DONE, TASK_FAILED
+from slurm.cli.frame import FORM, Answer, Form
+from slurm.cli.screen import Screen
 from slurm.errors import OptionError, RunNotFound
 from slurm.job import Job
 from slurm.submission import Plan
 from slurm.watcher import Watcher
-
-app = App(
-    name="plan",
-    help="Show which arrays, packs and windows a script would submit, and why. Submits nothing.",
-    help_format="plaintext",
-)
 
 
 class PlanEnds(BaseException):
@@ -285,7 +280,7 @@ def planning(recorder: Recorder) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class ScriptPlan:
+class ScriptPlan(Answer):
     """What became of planning a script."""
 
     script: str
@@ -296,7 +291,13 @@ class ScriptPlan:
     #: The script's own exception.
     error: str | None = None
 
-    def __str__(self) -> str:
+    @property
+    def exit_code(self) -> int:
+        """1 where the script itself failed."""
+        return TASK_FAILED if self.error else DONE
+
+    def lines(self, screen: Screen) -> list[str]:
+        """Each submission, their sum, and where the plan ends."""
         lines = [one.text for one in self.planned]
         now, later = sum(p.now for p in self.planned), sum(p.later for p in self.planned)
         total = f"{_count(len(self.planned), 'submission')}, {_count(now, 'call')} of sbatch"
@@ -306,7 +307,7 @@ class ScriptPlan:
             lines.append(f"planned up to here: {self.ended}{place}")
         if self.error:
             lines.append(f"the script failed: {self.error}")
-        return "\n".join(lines)
+        return lines
 
     def as_dict(self) -> dict[str, Any]:
         """The same for programs."""
@@ -372,25 +373,16 @@ def _count(number: int, what: str) -> str:
     return f"{number or 'no'} {what}{'' if number == 1 else 's'}"
 
 
-@app.default
 def plan(
     script: Annotated[Path, Parameter(help="A Python script that uses the SDK.")],
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, help="Its own arguments.")],
-    json: Annotated[
-        bool, Parameter(name="--json", negative="", help="Print JSON for a program.")
-    ] = False,
     timeout: Annotated[float, Parameter(help="Seconds after which the plan ends.")] = 60,
-) -> int:
+    form: Form = FORM,
+) -> ScriptPlan:
     """Run the script without submitting anything, until it needs a result.
 
     What the script prints goes to standard error. Exit code 1: the script itself failed.
     """
     if not script.is_file():
         raise OptionError(f"script={str(script)!r} is no file", hint="slurm plan path/of/script.py")
-    found = plan_script(str(script), arguments, timeout)
-    print(_as_json(found.as_dict()) if json else found)
-    return TASK_FAILED if found.error else DONE
-
-
-def _as_json(value: dict[str, Any]) -> str:
-    return json.dumps(value, indent=2, default=str)
+    return plan_script(str(script), arguments, timeout)

@@ -1,0 +1,120 @@
+"""The agent's verbs that look over all runs: which there are, and which one a person means.
+
+Called by the agent where the files are, so it keeps to Python 3.6.
+"""
+
+import os
+import re
+from typing import List
+
+from slurm import rundir
+
+#: The word for the newest run.
+LAST = "last"
+#: How many names are shown to whoever has to choose.
+SHOWN = 5
+
+#: A run's name ends in the time it was made and six digits: that is its order, too.
+_NAME = re.compile(r"(.+)-([0-9]{8}-[0-9]{6})-[0-9a-f]{6}\Z")
+
+
+def made_at(run: str) -> str:
+    """When a run was made, as its name says: sorts by time; "" for another name."""
+    found = _NAME.match(os.path.basename(run))
+    return found.group(2) if found else ""
+
+
+def task_of(run: str) -> str:
+    """The task in a run's name."""
+    found = _NAME.match(os.path.basename(run))
+    return found.group(1) if found else run
+
+
+def run_names(base: str) -> List[str]:
+    """The runs that lie in the base directory itself, newest first: one listing."""
+    try:
+        names = os.listdir(base)
+    except OSError:
+        return []
+    found = [(made_at(name), name) for name in names]
+    return [name for at, name in sorted(found, reverse=True) if at]
+
+
+def all_runs(base: str) -> List[str]:
+    """All runs with a job id, those inside workflows too: the targets of the links in `.ids`."""
+    folder = os.path.join(base, rundir.BASE_IDS)
+    found = set()
+    try:
+        for name in os.listdir(folder):
+            try:
+                target = os.readlink(os.path.join(folder, name))
+            except OSError:
+                continue
+            found.add(os.path.normpath(os.path.join(rundir.BASE_IDS, target)))
+    except OSError:
+        pass
+    return sorted(found, key=made_at, reverse=True)
+
+
+def find_run(base: str, text: str) -> str:
+    """The run of `last`, a name or the begin of one, a path or a job id, relative to the base."""
+    path = _by_id(base, text) if _is_id(text) else os.path.join(base, os.path.expanduser(text))
+    if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
+        path = os.path.join(base, _by_name(base, text))
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(base))
+
+
+def _is_id(text: str) -> bool:
+    return re.match(r"[0-9]+([._+][0-9]+)?(;.*)?\Z", text) is not None
+
+
+def _by_id(base: str, text: str) -> str:
+    for job in (text.partition(";")[0], re.split("[_+.]", text)[0]):
+        link = os.path.join(base, rundir.BASE_IDS, job)
+        if os.path.islink(link):
+            return os.path.realpath(link)
+    return ""
+
+
+def _by_name(base: str, text: str) -> str:
+    import difflib  # slow to import, and seldom needed
+
+    from slurm.api.agent import AgentError
+
+    names = run_names(base)
+    if text == LAST and names:
+        return names[0]
+    if not names:
+        raise AgentError("not-found", f"no run {text!r}: there are no runs in {base} yet")
+    if _is_id(text):
+        raise AgentError(
+            "not-found",
+            f"no run with job id {text!r} in {base}",
+            hint="slurm ls shows the runs that are there",
+        )
+    fits = _fitting(names, text) or _fitting(all_runs(base), text)
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        more = [f"... and {len(fits) - SHOWN} more"] if len(fits) > SHOWN else []
+        raise AgentError(
+            "ambiguous",
+            f"{text!r} may be any of {len(fits)} runs in {base}",
+            fits[:SHOWN] + more,
+            "name more of it, or its job id; `last` is the newest of all",
+        )
+    close = difflib.get_close_matches(text, names[:2000], n=SHOWN, cutoff=0.5)
+    tasks = difflib.get_close_matches(text, sorted(set(map(task_of, names))), n=2, cutoff=0.55)
+    close = close or [next(n for n in names if task_of(n) == task) for task in tasks]
+    hint = f"did you mean {close[0]}?" if close else "slurm ls shows the runs that are there"
+    raise AgentError("not-found", f"no run {text!r} in {base}", close[1:], hint)
+
+
+def _fitting(names: List[str], text: str) -> List[str]:
+    """The runs whose own name begins so; a whole task's name is preferred to its begin."""
+    if not text or text.startswith("."):
+        return []
+    exact = [name for name in names if os.path.basename(name) == text]
+    whole = [name for name in names if task_of(name) == text]
+    begins = [name for name in names if os.path.basename(name).startswith(text)]
+    return exact or whole or begins
