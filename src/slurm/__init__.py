@@ -22,6 +22,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
+    from slurm.callbacks import (
+        BaseCallback,
+        BenchmarkCallback,
+        LoggerCallback,
+        NotifyCallback,
+        ProgressCallback,
+        RichLoggerCallback,
+    )
     from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
@@ -125,23 +133,28 @@ _ERRORS = (
     "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
     "WorkerDied",
 )  # fmt: skip
+_CALLBACKS = (
+    "BaseCallback", "BenchmarkCallback", "LoggerCallback", "NotifyCallback", "ProgressCallback",
+    "RichLoggerCallback",
+)  # fmt: skip
+_HOME.update(dict.fromkeys(_CALLBACKS, "slurm.callbacks"))
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster",
-    "CommandRefused", "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor",
-    "File",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
-    "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
-    "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",
-    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError",
-    "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError",
-    "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError",
-    "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings",
-    "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
-    "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
-    "task", "workflow",
+    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "BaseCallback",
+    "BenchmarkCallback", "Cluster", "CommandRefused", "CommandResult", "ConfigError",
+    "ConnectError", "ConnectionLost", "Executor", "File", "FunctionExited", "HostKeyChanged",
+    "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job", "JobCancelled", "JobContext",
+    "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState",
+    "LoggerCallback", "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed",
+    "NotifyCallback", "OptionError", "PackagingError", "PackedArray", "Progress",
+    "ProgressCallback", "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing",
+    "RemoteTraceback", "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry",
+    "RichLoggerCallback", "RunDirError", "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable",
+    "SlurmError", "SubmitError", "SubmitLimit", "SubmitRefused", "Task", "TaskOptions",
+    "TimeLimitReached", "Timings", "TransferFailed", "UnpicklableArgument", "UnpicklableFunction",
+    "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow",
+    "WorkflowContext", "task", "workflow",
 ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slurm.callbacks.jsonevents import JsonEventsCallback
     from slurm.callbacks.logger import LoggerCallback
     from slurm.callbacks.notify import NotifyCallback
-    from slurm.callbacks.progress import ProgressCallback
+    from slurm.callbacks.progress import ProgressCallback, RichLoggerCallback
     from slurm.callbacks.spans import OpenTelemetryCallback
 
 # A job loads only the modules of the callbacks that it runs.
@@ -63,12 +63,11 @@ _HOME = {
     "LoggerCallback": "logger",
     "NotifyCallback": "notify",
     "OpenTelemetryCallback": "spans",
-    "ProgressCallback": "progress",
+    **dict.fromkeys(("ProgressCallback", "RichLoggerCallback"), "progress"),
 }
 #: Names that users of slurm-sdk know.
 _OLD = {
     "JobStatusUpdatedContext": "StatusChangeContext",
-    "RichLoggerCallback": "ProgressCallback",
     "WorkflowCallbackContext": "WorkflowEndContext",
     "WorkflowTaskSubmitContext": "ChildSubmittedContext",
 }
@@ -77,7 +76,8 @@ __all__ = [
     "ArrayProgressContext", "BaseCallback", "BenchmarkCallback", "ChildSubmittedContext",
     "CompletedContext", "JsonEventsCallback", "LoggerCallback", "NotifyCallback",
     "OpenTelemetryCallback", "PackagingBeginContext", "PackagingEndContext", "ProgressCallback",
-    "RunBeginContext", "RunEndContext", "StatusChangeContext", "SubmitBeginContext",
+    "RichLoggerCallback", "RunBeginContext", "RunEndContext", "StatusChangeContext",
+    "SubmitBeginContext",
     "SubmitEndContext", "WorkflowBeginContext", "WorkflowEndContext", "flush",
 ]  # fmt: skip
 

@@ -108,7 +108,7 @@ class BenchmarkCallback(BaseCallback):
 
     def __str__(self) -> str:
         head = ("task", "runs", "jobs", "failed", "packaging", "submission", "queued", "ran")
-        rows = [head]
+        rows: list[tuple[str, ...]] = [head]
         for row in self.summary():
             shown = (row.packaging, row.submission, row.queued_median, row.ran_median)
             seconds = tuple("-" if s is None else f"{s:.2f} s" for s in shown)

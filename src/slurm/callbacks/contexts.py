@@ -121,7 +121,7 @@ class StatusChangeContext(Context):
 
 @dataclass(frozen=True, kw_only=True)
 class CompletedContext(Context):
-    """A job is over, well or badly; for an array each element, for a packed map each of its jobs."""
+    """A job is over, well or badly: each element of an array, each job of a packed map."""
 
     hook = "on_completed"
     job: Job[Any]

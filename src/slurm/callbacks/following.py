@@ -95,6 +95,23 @@ def tell_child(cluster: Cluster, journal: Journal, jobs: Sequence[Job[Any]]) -> 
     )
 
 
+def tell_submitted(job: Job[Any], is_workflow: bool) -> None:
+    """Tell of a call that nobody has to be asked about: one that runs in this process."""
+    facts: dict[str, Any] = {
+        "name": job.name,
+        "run": job.run,
+        "options": job.options,
+        "count": 1,
+        "is_array": False,
+        "is_packed": False,
+        "is_workflow": is_workflow,
+        "cluster": job.cluster,
+        "time": job.submitted,
+    }
+    job.cluster.callbacks.tell(contexts.SubmitBeginContext(**facts))
+    job.cluster.callbacks.tell(contexts.SubmitEndContext(duration=0.0, jobs=(job,), **facts))
+
+
 def follow(cluster: Cluster, jobs: Sequence[Job[Any]]) -> None:
     """From now on, tell what becomes of the jobs of one run that are not over yet."""
     if cluster.callbacks.listen("on_status_change", "on_array_progress", "on_completed"):

@@ -32,8 +32,9 @@ class JsonEventsCallback(BaseCallback):
             "run": ctx.run,
             "name": ctx.name,
             "job_id": ctx.job_id,
-            **{key: {k: v for k, v in part.items() if v is not None} for key, part in parts.items()},
         }
+        for key, part in parts.items():
+            line[key] = {name: value for name, value in part.items() if value is not None}
         data = json.dumps(line, default=str).encode() + b"\n"
         # One write to an append-only descriptor: two programs may share the file.
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -89,14 +89,15 @@ def _drain_at_exit() -> None:
 
 def drain_all(deadline: float) -> bool:
     """Wait until all callbacks have heard everything."""
-    return all([line.drain(deadline) for line in list(_lines.values())])
+    late = [line for line in list(_lines.values()) if not line.drain(deadline)]
+    return not late
 
 
 class Callbacks(Sequence[BaseCallback]):
     """The callbacks of one cluster, and the ways to them."""
 
     def __init__(self, callbacks: Iterable[BaseCallback] = ()) -> None:
-        given = tuple(callbacks)
+        given: tuple[Any, ...] = tuple(callbacks)
         for one in given:
             if not isinstance(one, BaseCallback):
                 made = ", not the class" if isinstance(one, type) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -19,12 +20,12 @@ class CellDisplay(Display):
 
     def __init__(self, snapshot: Callable[[], Snapshot], console: Any = None) -> None:
         super().__init__(snapshot)
-        from IPython.display import HTML, display
-
-        self._html = HTML
+        # A kernel has it; nobody else gets here.
+        ipython: Any = importlib.import_module("IPython.display")
+        self._html = ipython.HTML
         cell = sys.modules["IPython"].get_ipython().execution_count
         if CellDisplay._last[0] != cell:
-            CellDisplay._last = (cell, display(HTML(""), display_id=True), [])
+            CellDisplay._last = (cell, ipython.display(ipython.HTML(""), display_id=True), [])
         _, self._output, self._ended = CellDisplay._last
 
     def draw(self, over: list[Row], live: list[Row]) -> None:

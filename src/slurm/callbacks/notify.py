@@ -128,9 +128,7 @@ class NotifyCallback(BaseCallback):
         message.set_content(text)
         subprocess.run(list(self._sendmail), input=bytes(message), timeout=TIMEOUT, check=True)
 
-    def _post(
-        self, title: str, text: str, ctx: contexts.CompletedContext, failed: int
-    ) -> None:
+    def _post(self, title: str, text: str, ctx: contexts.CompletedContext, failed: int) -> None:
         from urllib.request import Request, urlopen
 
         body = {

@@ -75,8 +75,10 @@ Snapshot: TypeAlias = "tuple[list[Row], list[Row]]"
 
 
 def _why(job: Job[Any]) -> str:
+    if job.evidence.status is None:
+        return "submitted"  # the scheduler has not been asked yet
     reason = job.reason
-    return f"{job.known_state.value} ({reason})" if reason not in ("", "None") else "PENDING"
+    return f"PENDING ({reason})" if reason not in ("", "None") else "PENDING"
 
 
 def together(rows: list[Row]) -> list[Row]:
@@ -142,7 +144,7 @@ class ProgressCallback(BaseCallback):
             row = self._rows.get(ctx.run)
             if row is not None and not row.over:
                 row.done, row.failed, row.running = ctx.done, ctx.failed, ctx.running
-                row.ended = ctx.time if row.over else None
+                row.ended = ctx.time if ctx.done >= ctx.total else None
                 self._drop_unseen()
 
     def on_completed(self, ctx: contexts.CompletedContext) -> None:
@@ -264,6 +266,10 @@ def clock(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class RichLoggerCallback(ProgressCallback):
+    """The same under the name that users of slurm-sdk know."""
 
 
 _shared: ProgressCallback | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors
@@ -22,7 +23,7 @@ class OpenTelemetryCallback(BaseCallback):
 
     def __init__(self, tracer_provider: Any = None) -> None:
         try:
-            from opentelemetry import trace
+            trace: Any = importlib.import_module("opentelemetry.trace")
         except ImportError as error:
             raise errors.UsageError(
                 "OpenTelemetryCallback needs opentelemetry, which is not installed",

@@ -12,33 +12,24 @@ class Hooks:
     """A function with the hooks of its callbacks around it."""
 
     def __init__(
-        self, function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]
+        self, function: Any, callbacks: Any, context: Any, run: str, facts: Dict[str, Any]
     ) -> None:
-        from slurm.callbacks.travel import load_callbacks
-        from slurm.context import JobContext
-
         self._function = function
-        self._workflow = bool(header.get("workflow"))
-        #: Which call of the map this is; a warm worker sets it for each item.
-        self.index = who.index
-        self._callbacks = load_callbacks(run)
-        env = os.environ
-        own = JobContext.from_environment()
-        self._of_workflow = {
-            "name": env.get("SLURM_JOB_NAME", ""),
-            "run_dir": run,
-            "job_id": own.job_id,
-            "attempt": who.attempt,
-        }
+        self._callbacks = callbacks
         self._facts = dict(
-            self._of_workflow,
-            target=header.get("target", ""),
-            rank=who.rank,
+            facts,
+            run_dir=run,
+            job_id=context.job_id,
+            name=context.job_name,
             hostname=os.uname().nodename,
             python=sys.version.split()[0],
-            is_workflow=self._workflow,
-            job_context=own,
+            job_context=context,
         )
+        self._workflow = self._facts["is_workflow"]
+        names = ("name", "run_dir", "job_id", "attempt")
+        self._of_workflow = {name: self._facts[name] for name in names}
+        #: Which call of the map this is; a warm worker sets it for each item.
+        self.index = self._facts.pop("index")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function between its hooks."""
@@ -80,7 +71,17 @@ def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]
     """The function as the runner calls it: itself, where no callback came with the run."""
     if not os.path.exists(os.path.join(run, rundir.CALLBACKS)):
         return function
-    return Hooks(function, run, who, header)
+    from slurm.callbacks.travel import load_callbacks
+    from slurm.context import JobContext
+
+    facts = {
+        "target": header.get("target", ""),
+        "is_workflow": bool(header.get("workflow")),
+        "index": who.index,
+        "rank": who.rank,
+        "attempt": who.attempt,
+    }
+    return Hooks(function, load_callbacks(run), JobContext.from_environment(), run, facts)
 
 
 def _traceback(error: BaseException) -> str:

@@ -99,11 +99,20 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
 
 def settle(value: Any) -> Any:
     """What the function returned; a coroutine is run to its end."""
-    if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-        import asyncio
+    if not (hasattr(value, "__await__") and hasattr(value, "cr_frame")):
+        return value
+    import asyncio
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         return asyncio.run(value)
-    return value
+    # In a notebook a loop runs already in this thread: this one needs a thread of its own.
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(contextvars.copy_context().run, asyncio.run, value).result()
 
 
 def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
