@@ -19,7 +19,7 @@ LAYERS: list[set[str]] = [
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
-        "packed", "packed_run", "cache", "content", "retry", "html",
+        "packed", "packed_run", "cache", "content", "retry", "html", "inside", "postmortem",
     },
     {"failure", "outcome"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},

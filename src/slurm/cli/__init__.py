@@ -51,14 +51,18 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, tuple[Verb, ...]] = {
     "Runs": (
         Verb("graph", "graph:graph", "draw a workflow's jobs, what waits for what, with times"),
+        Verb("debug", "debug:debug", "start the debugger where a job's function raised"),
+        Verb("forward", "forward:forward", "bring a port of a running job to this machine"),
         Verb("logs", "logs:logs", "show what a job printed, or follow it while it runs"),
         Verb("plan", "plan:plan", "show what a script would submit, and why; submits nothing"),
+        Verb("shell", "shell:shell", "open a shell inside a running job"),
     ),
     "Clusters": (
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
         Verb("login", "login:login", "open a connection to a host that asks for a password"),
     ),
     "This program": (
+        Verb("mcp", "mcp:mcp", "serve the verbs that look as tools for assistants (MCP)"),
         Verb("completion", "completion:completion", "print the completion of bash, zsh or fish"),
     ),
 }

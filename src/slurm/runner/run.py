@@ -92,8 +92,15 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
         value = settle(function(*args, **kwargs))
     except Postponed:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+    except (Refused, SystemExit) as error:
         return trouble(error)
+    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+        from slurm.runner import postmortem
+
+        place = postmortem.keep(run, error)
+        kind, header, payload, code = trouble(error)
+        header["frames"] = place
+        return kind, header, payload, code
     return kept(value)
 
 

@@ -1,0 +1,91 @@
+"""Keeps what a debugger needs of a function that raised: frames, lines and small values."""
+
+import json
+import linecache
+import os
+import re
+from typing import Any, Dict, List, Optional
+
+from slurm import rundir
+
+#: How much of it is kept: for each call, for each value, lines around the place, frames.
+_WHOLE, _VALUE, _AROUND, _FRAMES, _NAMES = 64_000, 300, 25, 30, 60
+_SECRET = re.compile("pass|secret|token|credential|auth|api_?key|private", re.IGNORECASE)
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
+def keep(run: str, error: BaseException) -> Optional[List[Any]]:
+    """Write the frames of an exception; returns where they lie, None where that cannot be done."""
+    try:
+        found = frames_of(error)
+        data = json.dumps(found).encode()
+        if len(data) > _WHOLE:
+            data = json.dumps([dict(frame, locals={}) for frame in found]).encode()
+        return rundir.append_frames(run, data)
+    except Exception:  # noqa: BLE001 - the exception itself is what has to be recorded
+        return None
+
+
+def frames_of(error: BaseException) -> List[Dict[str, Any]]:
+    """The frames of the user's own code, outermost first."""
+    found = []
+    at = error.__traceback__
+    while at is not None:
+        code = at.tb_frame.f_code
+        if not os.path.abspath(code.co_filename).startswith(_HERE):
+            found.append(_frame(at.tb_frame, at.tb_lineno))
+        at = at.tb_next
+    return found[-_FRAMES:]
+
+
+def _frame(frame: Any, line: int) -> Dict[str, Any]:
+    code = frame.f_code
+    first = max(1, line - _AROUND)
+    lines = linecache.getlines(code.co_filename, frame.f_globals)
+    shown = sorted(frame.f_locals.items())[:_NAMES] if code.co_name != "<module>" else []
+    return {
+        "file": code.co_filename,
+        "line": line,
+        "name": code.co_name,
+        "arguments": list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]),
+        "locals": {k: picture(v) if not _SECRET.search(k) else "<hidden>" for k, v in shown},
+        "first": first,
+        "source": "".join(lines[first - 1 : line + _AROUND]),
+    }
+
+
+def picture(value: Any, depth: int = 2) -> str:
+    """A value in a few letters, made without calling code of its class where that can be."""
+    kind = type(value)
+    if value is None or kind in (bool, int, float, complex, str, bytes):
+        text = repr(value[:_VALUE] if kind in (str, bytes) else value)
+    elif kind in (list, tuple, set, frozenset, dict) and depth:
+        text = _many(value, kind, depth)
+    else:
+        text = f"<{kind.__module__}.{kind.__qualname__}{_shape(value)}>"
+    return text if len(text) <= _VALUE else text[:_VALUE] + "..."
+
+
+def _many(value: Any, kind: type, depth: int) -> str:
+    some = list(value)[:10] if kind is not dict else list(value.items())[:10]
+    rest = ", ..." if len(value) > len(some) else ""
+    if kind is dict:
+        pairs = (
+            f"{picture(k, 0)}: {'<hidden>' if _SECRET.search(str(k)) else picture(v, depth - 1)}"
+            for k, v in some
+        )
+        return "{" + ", ".join(pairs) + rest + "}"
+    inner = ", ".join(picture(one, depth - 1) for one in some) + rest
+    if kind is tuple:
+        return f"({inner},)" if len(value) == 1 else f"({inner})"
+    ends = {list: "[]", set: "{}"}.get(kind)
+    return f"{ends[0]}{inner}{ends[1]}" if ends else f"frozenset({{{inner}}})"
+
+
+def _shape(value: Any) -> str:
+    """What says most about arrays and frames of data: their shape and type of element."""
+    try:
+        parts = [str(getattr(value, name)) for name in ("shape", "dtype") if hasattr(value, name)]
+    except Exception:  # noqa: BLE001 - attributes can be code of the user's own
+        return ""
+    return (" " + " ".join(parts)) if parts else ""
