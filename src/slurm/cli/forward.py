@@ -18,7 +18,7 @@ from cyclopts import Parameter
 
 from slurm import errors
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.pick import one_job
+from slurm.cli.pick import Node, one_job
 from slurm.cli.screen import Screen
 from slurm.inside import command_inside, python_there
 from slurm.runner import relay
@@ -33,23 +33,7 @@ class Forwarded(Answer):
 
     url: Annotated[str, "The address on this machine."]
     local_port: Annotated[int, "The port on this machine."]
-    node: Annotated[str, "The job's node."]
-    port: Annotated[int, "The port there."]
-    job_id: Annotated[str, "The job."]
-
-    def lines(self, screen: Screen) -> Iterable[str]:
-        """The address, and how to end it."""
-        to = f"{self.node}:{self.port}, job {self.job_id}"
-        return screen.wrap(f"{self.url} leads to {to}; Ctrl-C ends it")
-
-
-def forward(
-    run: Run,
-    port: Annotated[int, Parameter(help="The port that the job's program listens on.")],
-    *,
-    local_port: Annotated[
-        int | None, Parameter(help="The port on this machine; the same, else a free one.")
-    ] = None,
+    node: Node = None,
     node: Annotated[
         str | None, Parameter(help="A node of the job; the first when left out.")
     ] = None,

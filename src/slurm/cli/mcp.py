@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib
 import inspect
+import itertools
 import sys
 import types
 import typing
@@ -108,8 +108,7 @@ def _caller(
 
 def _plain(found: Any) -> tuple[Any, bool]:
     if isinstance(found, Iterator):
-        with contextlib.closing(found) if hasattr(found, "close") else contextlib.nullcontext():
-            return {"items": [one.as_dict() for one, _ in zip(found, range(_MOST))]}, False
+        return {"items": [one.as_dict() for one in itertools.islice(found, _MOST)]}, False
     if isinstance(found, Answer):
         return found.as_dict(), False
     return {"exit_code": found}, False

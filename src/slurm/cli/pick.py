@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from cyclopts import Parameter
 
 from slurm import ArrayJob, Job
 from slurm.errors import UsageError
+
+#: One of the nodes of a job.
+Node = Annotated[str | None, Parameter(help="A node of the job; the first when left out.")]
 
 
 def one_job(found: Any, run: str, verb: str, *, failed: bool = False) -> Job[Any]:

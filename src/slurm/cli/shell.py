@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm.cli.frame import COMMON, Common, Run
-from slurm.cli.pick import one_job
+from slurm.cli.pick import Node, one_job
 from slurm.inside import command_inside, terminal
 
 
@@ -17,9 +17,7 @@ def shell(
     *command: Annotated[
         str, Parameter(allow_leading_hyphen=True, help="A command instead of a shell, after --.")
     ],
-    node: Annotated[
-        str | None, Parameter(help="A node of the job; the first when left out.")
-    ] = None,
+    node: Node = None,
     common: Common = COMMON,
 ) -> int:
     """Open a shell inside a job that runs, with the variables and the directory of its function.
