@@ -104,7 +104,7 @@ def _callback(where: str, given: object) -> object:
     """The callback that `"module:Class"`, or a table with target, args and kwargs, stands for."""
     import importlib
 
-    table = given if isinstance(given, Mapping) else {"target": given}
+    table: Mapping[str, Any] = given if isinstance(given, Mapping) else {"target": given}
     target = table.get("target")
     if not isinstance(target, str) or set(table) - {"target", "args", "kwargs"}:
         raise ConfigError(

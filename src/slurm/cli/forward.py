@@ -33,10 +33,24 @@ class Forwarded(Answer):
 
     url: Annotated[str, "The address on this machine."]
     local_port: Annotated[int, "The port on this machine."]
-    node: Node = None,
-    node: Annotated[
-        str | None, Parameter(help="A node of the job; the first when left out.")
+    node: Annotated[str, "The job's node."]
+    port: Annotated[int, "The port there."]
+    job_id: Annotated[str, "The job."]
+
+    def lines(self, screen: Screen) -> Iterable[str]:
+        """The address, and how to end it."""
+        to = f"{self.node}:{self.port}, job {self.job_id}"
+        return screen.wrap(f"{self.url} leads to {to}; Ctrl-C ends it")
+
+
+def forward(
+    run: Run,
+    port: Annotated[int, Parameter(help="The port that the job's program listens on.")],
+    *,
+    local_port: Annotated[
+        int | None, Parameter(help="The port on this machine; the same, else a free one.")
     ] = None,
+    node: Node = None,
     common: Common = COMMON,
 ) -> Iterator[Forwarded]:
     """Bring a port of a running job to this machine: Jupyter, TensorBoard, a debugger.

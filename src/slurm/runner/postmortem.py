@@ -78,8 +78,9 @@ def _many(value: Any, kind: type, depth: int) -> str:
     inner = ", ".join(picture(one, depth - 1) for one in some) + rest
     if kind is tuple:
         return f"({inner},)" if len(value) == 1 else f"({inner})"
-    ends = {list: "[]", set: "{}"}.get(kind)
-    return f"{ends[0]}{inner}{ends[1]}" if ends else f"frozenset({{{inner}}})"
+    if kind is list:
+        return f"[{inner}]"
+    return f"{{{inner}}}" if kind is set else f"frozenset({{{inner}}})"
 
 
 def _shape(value: Any) -> str:

@@ -3,11 +3,12 @@
 Its text is also run on its own, by a Python that knows nothing of this package.
 """
 
+import contextlib
 import socket
 import struct
 import sys
 import threading
-from typing import Any, BinaryIO, Optional
+from typing import IO, Any, Optional
 
 OPEN, DATA, CLOSE, READY = range(4)
 _FRAME = struct.Struct(">IBI")
@@ -17,7 +18,7 @@ _PIECE = 1 << 16
 class Relay:
     """Many connections over one stream of frames: channel, kind, length, bytes."""
 
-    def __init__(self, reader: BinaryIO, writer: BinaryIO, port: Optional[int] = None) -> None:
+    def __init__(self, reader: IO[bytes], writer: IO[bytes], port: Optional[int] = None) -> None:
         self._reader = reader
         self._writer = writer
         self._port = port  # where this end connects to when the other one opens a channel
@@ -99,10 +100,8 @@ class Relay:
     def _drop(self, channel: int) -> None:
         connection = self._sockets.pop(channel, None)
         if connection is not None:
-            try:
+            with contextlib.suppress(OSError):  # it is gone already
                 connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass  # it is gone already
             connection.close()
 
 
