@@ -8,7 +8,7 @@ import socket
 import struct
 import sys
 import threading
-from typing import IO, Any, Optional
+from typing import IO, Any, Dict, Optional
 
 OPEN, DATA, CLOSE, READY = range(4)
 _FRAME = struct.Struct(">IBI")
@@ -23,7 +23,7 @@ class Relay:
         self._writer = writer
         self._port = port  # where this end connects to when the other one opens a channel
         self._lock = threading.Lock()
-        self._sockets = {}  # type: Dict[int, socket.socket]
+        self._sockets: Dict[int, socket.socket] = {}
         self._last = 0
         self.ready = threading.Event()
 
