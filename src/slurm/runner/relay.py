@@ -3,6 +3,7 @@
 Its text is also run on its own, by a Python that knows nothing of this package.
 """
 
+import base64
 import contextlib
 import socket
 import struct
@@ -11,12 +12,15 @@ import threading
 from typing import IO, Any, Dict, Optional
 
 OPEN, DATA, CLOSE, READY = range(4)
-_FRAME = struct.Struct(">IBI")
+_FRAME = struct.Struct(">IB")
 _PIECE = 1 << 16
 
 
 class Relay:
-    """Many connections over one stream of frames: channel, kind, length, bytes."""
+    """Many connections over one stream of frames: channel, kind, bytes; each is a line of text.
+
+    srun passes on what a step prints when a line is whole, and only a terminal would change that.
+    """
 
     def __init__(self, reader: IO[bytes], writer: IO[bytes], port: Optional[int] = None) -> None:
         self._reader = reader
@@ -31,7 +35,8 @@ class Relay:
         """Send one frame; a stream that is gone ends the relay where it is read."""
         try:
             with self._lock:
-                self._writer.write(_FRAME.pack(channel, kind, len(data)) + data)
+                frame = _FRAME.pack(channel, kind) + data
+                self._writer.write(base64.b64encode(frame) + b"\n")
                 self._writer.flush()
         except (OSError, ValueError):
             self.end()
@@ -39,11 +44,11 @@ class Relay:
     def run(self) -> None:
         """Take in frames until the other end is gone."""
         while True:
-            head = self._reader.read(_FRAME.size)
-            if len(head) < _FRAME.size:
+            line = self._reader.readline()
+            if not line.endswith(b"\n"):
                 break
-            channel, kind, size = _FRAME.unpack(head)
-            data = self._reader.read(size) if size else b""
+            frame = base64.b64decode(line)
+            (channel, kind), data = _FRAME.unpack_from(frame), frame[_FRAME.size :]
             if kind == READY:
                 self.ready.set()
             elif kind == OPEN:
