@@ -59,6 +59,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
     ),
     "Clusters": (
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
+        Verb("top", "top:top", "jobs, arrays, nodes and logs on the whole screen"),
         Verb("login", "login:login", "open a connection to a host that asks for a password"),
     ),
     "This program": (
