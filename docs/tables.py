@@ -12,6 +12,9 @@ from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
 
+sys.path.insert(0, str(Path(__file__).parent))
+from error_examples import EXAMPLES
+
 DOCS = Path(__file__).parent
 
 
@@ -45,13 +48,36 @@ def ends_table() -> str:
 
 def errors_table() -> str:
     """Every error with its code, below its own base class."""
-    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if _is_ours(c)]
     rows = [("code", "error", "is a", "meaning")]
-    for cls in sorted(found, key=lambda c: c.code):
-        meaning = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    for cls in sorted(_all_errors(), key=lambda c: c.code):
+        meaning = _meaning(cls)
         base = cls.__bases__[0].__name__
         rows.append((f"`{cls.code}`", f"`{cls.__name__}`", f"`{base}`", meaning))
     return _table(rows)
+
+
+def error_pages() -> str:
+    """Every error: when it is raised, what it says, and how it is mended."""
+    parts = []
+    for cls in sorted(_all_errors(), key=lambda c: c.code):
+        example = EXAMPLES.get(cls.__name__)
+        if example is None:
+            sys.exit(f"docs/error_examples.py has no example of {cls.__name__}")
+        shown = cls(example.message, hint=example.hint, evidence=example.evidence)
+        base = cls.__bases__[0].__name__
+        text = [f"### {cls.code} {cls.__name__}", f"{_meaning(cls)} Is a `{base}`."]
+        text += [f"```text\n{shown}\n```", *([example.fix] if example.fix else [])]
+        parts.append("\n\n".join(text))
+    return "\n\n".join(parts)
+
+
+def _all_errors() -> list[type[errors.SlurmError]]:
+    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if _is_ours(c)]
+    return [*found, errors.JobCancelled] if errors.JobCancelled not in found else found
+
+
+def _meaning(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
 
 
 def _is_ours(cls: type) -> bool:
@@ -70,6 +96,7 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "error_pages": error_pages,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 

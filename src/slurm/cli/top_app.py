@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
@@ -94,6 +94,7 @@ class Top(App[None]):
         self._seen = Look()
         self._unfolded: set[str] = set()
         self._rows: dict[str, JobRow] = {}
+        self._jobs: dict[str, Any] = {}
         self._stderr = False
         self._shown_log = ""
 
@@ -142,7 +143,9 @@ class Top(App[None]):
             return
         stream = "err" if self._stderr else "out"
         try:
-            job = self._cluster.attach(row.job_id)
+            if row.job_id not in self._jobs:  # found once: it is watched from then on
+                self._jobs[row.job_id] = self._cluster.attach(row.job_id)
+            job = self._jobs[row.job_id]
             lines = list(job.tail(LOG_LINES, stderr=self._stderr))
             text = "\n".join(lines) or f"(nothing on std{stream} yet)"
         except (SlurmError, AttributeError) as error:
