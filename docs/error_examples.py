@@ -1,285 +1,365 @@
-"""One example of every error, for docs/errors.md: what it says, and how it is mended."""
+"""One example of every error for docs/errors.md, made by the code that raises it where it can be.
+
+A class that is only a root has no example: the page lists what it covers.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from slurm import errors
+from slurm.active import active_cluster
+from slurm.api import openssh
+from slurm.api.slurm_answers import explain_sbatch_error
+from slurm.api.slurm_commands import JobStatus
+from slurm.config import load_profile
+from slurm.failure import Subject, failure, recorded
+from slurm.model.options import normalize
+from slurm.outcome import Evidence, Verdict
+from slurm.packaging import check_packaging
+from slurm.packaging.arguments import Call, ship_arguments
+from slurm.packaging.function import ship_function
+from slurm.rundir import Event, Record
 
 
 class Example(NamedTuple):
-    """The parts of an error as a user meets it, and what to do beyond its own hint."""
+    """What makes the error, and what to do beyond its own hint."""
 
-    message: str
-    hint: str
+    make: Callable[[], object]
     fix: str
-    evidence: tuple[str, ...] = ()
+
+
+_HOST = openssh.settings("login.hpc.example.com")
+_RUN = "/home/ada/slurm_jobs/train-20260102-101500-ab12cd"
+
+
+# ---- the pieces that jobs' errors are made of ---------------------------------------------------
+
+
+def _subject(*lines: str, **more: Any) -> Subject:
+    options = {"time": 3600, "mem": 4096}
+    return Subject("train", "4711", _RUN, options, lines, **more)
+
+
+def _status(state: str, *, reason: str = "", signal: int | None = None) -> JobStatus:
+    return JobStatus(
+        "4711", state, reason, "n3", 1, signal, 0, 1, 2, 0, "/home/ada/slurm_jobs", "train"
+    )
+
+
+def _ended(state: str, *lines: str, began: bool = True, **more: Any) -> errors.SlurmError:
+    seen = Evidence(status=_status(state, **more))
+    if began:
+        seen.add(Event("begin", {"attempt": "0", "node": "n3"}))
+    return failure(Verdict.FAILED, seen, _subject(*lines, dependency=not began))
+
+
+def _died(code: int, *lines: str) -> errors.SlurmError:
+    seen = Evidence()
+    seen.add(Event("begin", {"attempt": "0", "node": "n3"}))
+    seen.add(Event("start", {"attempt": "0"}))
+    seen.add(Event("exit", {"attempt": "0", "code": str(code), "phase": "run"}))
+    return failure(Verdict.ENDED, seen, _subject(*lines))
+
+
+def _record(kind: str, **header: Any) -> Record:
+    return Record("4711", 0, 0, 0, kind, header, b"")
+
+
+def _exited() -> errors.SlurmError:
+    seen = Evidence(records=[_record("exit", code=1, text="'no licence found'")])
+    return failure(Verdict.EXITED, seen, _subject())
+
+
+def _ssh(said: str, code: int = 255) -> errors.SlurmError:
+    return openssh.explain_failure(_HOST, code, said)
+
+
+def _refused(kind: type[errors.SlurmError], said: str) -> errors.SlurmError:
+    reason, hint = explain_sbatch_error(said)
+    return kind(reason, hint=hint, evidence=[said])
+
+
+# ---- the pieces of errors before submission -----------------------------------------------------
+
+
+def _profile() -> object:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "Slurmfile.toml"
+        path.write_text('[lab]\nhostnam = "login"\n')
+        try:
+            return load_profile(path, "lab")
+        except errors.ConfigError as error:
+            # The folder is this run's own.
+            text = error.message.replace(str(path), "Slurmfile.toml")
+            raise errors.ConfigError(text, hint=error.hint) from None
+
+
+def _train(lock: object) -> None:
+    """A function to give wrong arguments to."""
+
+
+_train.__name__ = _train.__qualname__ = "train"
+
+
+def _unpicklable_function() -> object:
+    session = threading.Lock()
+
+    def train() -> None:
+        session.acquire()
+
+    train.__module__, train.__qualname__ = "__main__", "train"
+    return ship_function(train, ())
 
 
 EXAMPLES: dict[str, Example] = {
-    "SlurmError": Example(
-        "the embedded scheduler does not start",
-        "read its log: ~/.local/state/slurm-sdk/scheduler.log",
-        "Catch this class to catch every error of the package; what is raised is nearly always "
-        "one of the classes below.",
-    ),
-    "UsageError": Example(
-        "square.map was given no items",
-        "map over at least one",
-        "Nothing was submitted: mend the call and make it again.",
-    ),
     "OptionError": Example(
-        "cpu_per_task is not an option of task square",
-        "did you mean cpus_per_task?",
+        lambda: normalize({"cpu_per_task": 2}, where="task square"),
         "Options have Slurm's long names with underscores; [the table](tasks.md) has them all. "
         "What it does not have goes into `sbatch={...}`.",
     ),
     "NoActiveCluster": Example(
-        "square is a task and was called outside of a cluster",
-        "with Cluster(): square(...)   # runs as a job\n"
-        "square.local(...)                # runs here, as a plain function",
+        lambda: active_cluster("square"),
         "Call tasks inside `with Cluster(...)`, or say which cluster is meant: "
         "`cluster.submit(square)(3)`.",
     ),
-    "ConfigError": Example(
-        "Slurmfile.toml, [lab]: unknown key 'hostnam'",
-        "did you mean hostname?",
-        "[The Slurmfile page](slurmfile.md) lists the keys.",
-    ),
+    "ConfigError": Example(_profile, "[The Slurmfile page](slurmfile.md) lists the keys."),
     "NoScheduler": Example(
-        "this machine looks like part of a Slurm cluster, but sbatch is not on PATH",
-        'load your site\'s module (module load slurm), or say Cluster("embedded")',
-        "On a login node the module is missing in this shell; on a laptop an old `SLURM_CONF` is "
-        "set.",
+        lambda: errors.NoScheduler(
+            "sbatch is not on PATH, but this machine looks like part of a Slurm cluster "
+            "($SLURM_CONF)",
+            hint="put Slurm's commands on PATH (module load slurm?), or say that you want the "
+            'embedded scheduler: Cluster(backend_type="embedded")',
+        ),
+        "On a login node the module is not loaded in this shell; on a laptop an old `SLURM_CONF` "
+        "is set.",
     ),
     "UnpicklableArgument": Example(
-        "argument 'lock' of train cannot be pickled: TypeError: cannot pickle '_thread.lock'",
-        "pass plain data, and make such objects inside the function",
-        "Open files, locks, sockets and database connections cannot travel. Pass a path or an "
-        "address, and open it in the job.",
+        lambda: ship_arguments(_train, [Call((threading.Lock(),), {})], None),
+        "Open files, locks, sockets and connections cannot travel.",
     ),
     "UnpicklableFunction": Example(
-        "__main__:train cannot be sent by value: its global 'session' cannot be pickled",
-        "create such objects inside the function, or move the function into a module that the "
-        "node can import",
-        "A function of the script that runs travels with the globals it uses.",
+        _unpicklable_function,
+        "A function of the script that runs travels with the globals that it uses.",
     ),
     "PythonMismatch": Example(
-        "the function travels by value, pickled on Python 3.11, but python3 is Python 3.9",
-        "use a Python 3.11 there, or move the function into a module that the node can import",
-        "Byte code of one minor version does not run on another: name an interpreter with "
-        "`python=`, or install the module on the cluster.",
+        lambda: recorded(
+            _record(
+                "error",
+                error="PythonMismatch",
+                message="the function was pickled by value on Python 3.11, and this job runs "
+                "Python 3.9 (/usr/bin/python3): its byte code cannot run here",
+                hint="set python= to a Python 3.11 of the cluster, or put the function into a "
+                "module that the node can import",
+            ),
+            _subject(),
+        ),
+        "Byte code of one minor version does not run on another.",
     ),
     "PackagingError": Example(
-        "packaging='whel' is not known; this version has 'auto' and 'none'",
-        "leave packaging out",
+        lambda: check_packaging("whel"),
         "`cluster.explain(task)(...)` shows how the code would travel, before it does.",
     ),
-    "SubmitError": Example(
-        "the job was not accepted",
-        "the scheduler's own words are above",
-        "The classes below say why; this one catches them all.",
-    ),
     "SubmitRefused": Example(
-        "sbatch refused the job",
-        "choose one of the partitions of `sinfo`",
-        "The evidence is what sbatch said. `slurm plan` shows the script that it was given.",
-        ("sbatch: error: invalid partition specified: gpux",),
+        lambda: _refused(errors.SubmitRefused, "sbatch: error: invalid partition specified: gpux"),
+        "The evidence is what sbatch said. `slurm plan` shows the script that it is given.",
     ),
     "SubmitLimit": Example(
-        "sbatch refused the job: you may not have more jobs in the queue",
-        "wait until some have ended, or map over the items: an array counts as one submission",
+        lambda: _refused(
+            errors.SubmitLimit,
+            "sbatch: error: QOSMaxSubmitJobPerUserLimit",
+        ),
         "A map of many items goes out in parts by itself; a loop of single calls does not.",
-        ("sbatch: error: QOSMaxSubmitJobPerUserLimit",),
     ),
     "SchedulerUnreachable": Example(
-        "the scheduler did not answer within 30 s",
-        "try again; jobs that were submitted are not affected",
-        "The controller restarts, or is busy. A submission that was cut off is found again, never "
-        "made twice.",
-        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)",),
+        lambda: errors.SchedulerUnreachable(
+            "the controller did not take the job",
+            hint="check that slurmctld runs: scontrol ping. Running jobs are not affected",
+            evidence=["sbatch: error: Unable to contact slurm controller (connect failure)"],
+        ),
+        "A submission that was cut off is found again, and never made twice.",
     ),
     "RunDirError": Example(
-        "the run directory cannot be made: No space left on device",
-        "free some space there, or choose another job_base_dir",
-        "`job_base_dir` must be writable here and visible on the nodes.",
+        lambda: errors.RunDirError(
+            "/scratch/ada/slurm_jobs cannot be made: Permission denied",
+            hint="choose a directory that you can write and that the nodes see: "
+            "Cluster(job_base_dir=...)",
+        ),
+        "",
     ),
     "RunNotFound": Example(
-        "no run 'tain-20260102-101500-ab12cd' in ~/slurm_jobs",
-        "did you mean train-20260102-101500-ab12cd?",
-        "`slurm ls` shows the runs. A run of another base directory is named by its path.",
+        lambda: errors.RunNotFound(
+            "no run 'tain' in /home/ada/slurm_jobs",
+            hint="slurm ls shows the runs that are there",
+        ),
+        "A run of another base directory is named by its path.",
     ),
     "AmbiguousRun": Example(
-        "'train' could be any of 3 runs in ~/slurm_jobs",
-        "write more of the name",
-        "The begin of a name is enough where only one run has it; a job id is never ambiguous.",
-        ("train-20260102-101500-ab12cd", "train-20260102-101733-09fe11"),
+        lambda: errors.AmbiguousRun(
+            "'train' could be any of 2 runs in /home/ada/slurm_jobs",
+            hint="write more of the name",
+            evidence=["train-20260102-101500-ab12cd", "train-20260102-101733-09fe11"],
+        ),
+        "The begin of a name is enough where only one run has it.",
     ),
     "CommandRefused": Example(
-        "train (job 4711) is not in the queue, so it cannot hold",
-        "job.state says what became of it",
+        lambda: errors.CommandRefused(
+            "train (job 4711) is not in the queue, so it cannot hold",
+            hint="job.state says what became of it",
+        ),
         "The request came too late, or the job is another user's.",
     ),
-    "JobError": Example(
-        "job 4711 ended without a value",
-        "slurm why 4711",
-        "Catch this class for every bad end of a job that is not the function's own exception; "
-        "`error.job_id`, `.state`, `.node`, `.exit_code` and `.signal` are there for programs.",
-    ),
     "JobFailed": Example(
-        "train (job 4711) on n3 failed: its process was killed by SIGSEGV",
-        "read its log: job.stderr()",
-        "The process died without a Python exception: a crash in a library, `kill`, a setup line "
-        "that failed.",
-        ("Fatal Python error: Segmentation fault",),
+        lambda: _died(139, "Fatal Python error: Segmentation fault"),
+        "The process died without a Python exception: a crash in a library, `kill`, or a setup "
+        "line that failed.",
     ),
     "JobCancelled": Example(
-        "train (job 4711) was cancelled",
-        "submit it again: slurm rerun 4711",
+        lambda: _ended("CANCELLED"),
         "By you, by an administrator, or because the workflow around it was cancelled.",
     ),
     "TimeLimitReached": Example(
-        "train (job 4711) on n3 ran into its time limit of 1 h",
-        "ask for more, e.g. task.with_options(time='2h'), or stop in time: a function with a "
-        "`ctx: JobContext` parameter can look at ctx.should_stop",
+        lambda: _ended("TIMEOUT"),
         "Save the work before the end with `ctx.should_stop` and `ctx.checkpoint_dir`, and let "
-        "the job go on with `requeue=True`; or `retry=Retry(..., time=2.0)`.",
+        "the job go on with `requeue=True`; or [retry](retry.md) with more time.",
     ),
     "JobOutOfMemory": Example(
-        "train (job 4711) on n3 was killed because its memory was used up",
-        "ask for more, e.g. task.with_options(mem='8G')",
-        "`slurm eff` shows what it used. `retry=Retry(...)` can ask for more by itself.",
+        lambda: _ended("OUT_OF_MEMORY", "Killed"),
+        "`slurm eff` shows what it used. [A retry](retry.md) can ask for more by itself.",
     ),
-    "NodeFailed": Example(
-        "train (job 4711) lost its node",
-        "submit it again; with requeue=True Slurm does so by itself",
-        "Nothing is wrong with the job.",
-    ),
+    "NodeFailed": Example(lambda: _ended("NODE_FAIL"), "Nothing is wrong with the job."),
     "JobPreempted": Example(
-        "train (job 4711) was preempted by a job of higher priority",
-        "submit with requeue=True, so that Slurm starts it again",
-        "Partitions that can be preempted are cheap because of it: use checkpoints there.",
+        lambda: _ended("PREEMPTED"),
+        "Where jobs can be preempted, write checkpoints: `ctx.checkpoint_dir` survives it.",
     ),
     "UpstreamFailed": Example(
-        "report (job 4713) can never run: train (job 4711), which it needs, has failed",
-        "look at that job, mend it and submit again",
-        "`slurm why` follows the chain to the job that failed first.",
+        lambda: _ended("CANCELLED", began=False, reason="DependencyNeverSatisfied"),
+        "The job that failed first is the one to mend.",
     ),
     "JobLost": Example(
-        "train (job 4711) is not known to the scheduler, and it left no result",
-        "submit it again",
-        "The controller lost its state, or the job is older than what accounting keeps.",
+        lambda: failure(Verdict.JOB_LOST, Evidence(), _subject()),
+        "The controller lost its state, or the job is older than what it remembers.",
     ),
     "ResultLost": Example(
-        "train (job 4711) completed, but no result is in its run directory",
-        "check that the nodes and this machine see the same job_base_dir",
+        lambda: failure(Verdict.RESULT_LOST, Evidence(), _subject()),
         "Somebody deleted files of the run, or a network file system lost a write.",
     ),
     "ResultNotWritten": Example(
-        "train (job 4711) ended, but its result could not be written: Disk quota exceeded",
-        "free some space in job_base_dir, and submit it again",
-        "`slurm gc` removes old runs.",
+        lambda: failure(Verdict.NOT_WRITTEN, Evidence(), _subject()),
+        "The function itself ended well; what it wrote elsewhere is there.",
     ),
     "RunDirNotVisible": Example(
-        "train (job 4711): node n3 cannot see the run directory /home/ada/slurm_jobs",
-        "choose a job_base_dir that the nodes mount: Cluster(job_base_dir='/shared/ada')",
-        "`slurm doctor` proves it with a job.",
+        lambda: _ended("FAILED", began=False, signal=53),
+        "The base directory has to be one that login node and compute nodes share.",
     ),
     "FunctionExited": Example(
-        "train (job 4711) called sys.exit('no licence found') instead of returning a value",
-        "return a value, or raise an exception",
-        "Code that was a script before often ends with `sys.exit()`.",
+        _exited, "Code that was a script before often ends with `sys.exit()`."
     ),
     "WorkerDied": Example(
-        "item 17 ended its worker in each of 3 tries: the last one was killed by SIGSEGV",
-        "run the function for this item alone: task.local(...)",
-        "The other items are not affected.",
-    ),
-    "ResultError": Example(
-        "the outcome exists, but cannot be given",
-        "the class says why",
-        "The job itself is fine.",
+        lambda: recorded(
+            _record(
+                "error",
+                error="WorkerDied",
+                message="item 17 ended its worker in each of 3 tries: the last one was killed by "
+                "SIGSEGV",
+                hint="run the function for this item alone: task.local(...)",
+            ),
+            _subject(),
+        ),
+        "The other items of the packed map are not affected.",
     ),
     "UnpicklableResult": Example(
-        "the function returned a builtins.generator that cannot be pickled",
-        "return plain data, or write it to a file and return its path",
+        lambda: recorded(
+            _record(
+                "error",
+                error="UnpicklableResult",
+                message="the function returned a generator that cannot be pickled: TypeError: "
+                "cannot pickle 'generator' object",
+                evidence=["<generator object train at 0x7f2a5c0b1e00>"],
+                hint="return plain data, or write it to a file and return its path",
+            ),
+            _subject(),
+        ),
         "`list(...)` of a generator can travel, the generator cannot.",
-        ("<generator object numbers at 0x7f2a>",),
     ),
     "RemoteError": Example(
-        "the function raised lib.Broken, which cannot be pickled",
-        "its text is above; raise an exception with plain arguments",
-        "An exception class whose `__init__` takes other arguments than it gives to "
+        lambda: recorded(_record("error", type="lib.Broken", message="valve 3"), _subject()),
+        "An exception whose `__init__` takes other arguments than it gives to "
         "`super().__init__` cannot be unpickled.",
-        ("lib.Broken: valve 3",),
     ),
     "UntrustedRun": Example(
-        "~/slurm_jobs/train-1 is writable by others: nothing in it is loaded",
-        "chmod go-w ~/slurm_jobs/train-1, if you know that all in it is yours",
+        lambda: failure(
+            Verdict.UNTRUSTED,
+            Evidence(),
+            _subject(untrusted=f"{_RUN} is writable by others"),
+        ),
         "Loading a result runs code that it names, so it must be yours alone.",
     ),
     "ResultUnreadable": Example(
-        "the result of train (job 4711) needs the module 'mylib', which is not installed here",
-        "install it here, or return plain data",
-        "Values are made again by the classes that they are of.",
+        lambda: errors.ResultUnreadable(
+            "the value of train (job 4711) cannot be read here: ModuleNotFoundError: No module "
+            "named 'mylib'",
+            hint="it was written by Python 3.11.7, this is 3.11.7; a module that it needs may be "
+            "missing here",
+        ),
+        "Install the module here, or return plain data.",
     ),
     "StackError": Example(
-        "slurmctld cannot listen on port 6817",
-        "choose another with --port, or stop what uses it",
-        "For `slurm cluster up`; the daemons' own logs lie in its directory.",
-    ),
-    "ConnectError": Example(
-        "ssh cannot be started: No such file or directory",
-        "install OpenSSH's client",
-        "Jobs that were submitted are not affected by any error of this kind.",
+        lambda: errors.StackError("slurmctld cannot listen on port 6817: the port is taken"),
+        "For `slurm cluster up`; the logs of the daemons lie in its directory.",
     ),
     "HostNotFound": Example(
-        "login.hpc.example.com is not known to the network",
-        "check the name, or your VPN",
-        "The name is looked up as ssh does: aliases of `~/.ssh/config` work.",
+        lambda: _ssh("ssh: Could not resolve hostname login.hpc.example.com"),
+        "The name is looked up as ssh does it: aliases of `~/.ssh/config` work.",
     ),
     "HostUnreachable": Example(
-        "login.hpc.example.com does not answer at port 22",
-        "check the port, your VPN, or the site's status page",
+        lambda: _ssh("ssh: connect to host login.hpc.example.com port 22: Connection timed out"),
         "",
     ),
     "HostKeyChanged": Example(
-        "login.hpc.example.com shows another key than the one that is known",
-        "ask the site; if it is right: ssh-keygen -R login.hpc.example.com",
-        "Never remove the known key before you have asked: this is what an attack looks like.",
+        lambda: _ssh("WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!"),
+        "An attack looks like this, too: ask before you remove the key that you know.",
     ),
-    "HostKeyUnknown": Example(
-        "the key of login.hpc.example.com is not known yet",
-        "log in once by hand and compare it: slurm login login.hpc.example.com",
-        "",
-    ),
+    "HostKeyUnknown": Example(lambda: _ssh("Host key verification failed."), ""),
     "AuthenticationFailed": Example(
-        "login.hpc.example.com accepted no key of yours",
-        "ssh-add your key, or name it: Cluster(identity_file=...)",
-        "",
+        lambda: _ssh("ada@login.hpc.example.com: Permission denied (publickey)."), ""
     ),
     "LoginNeeded": Example(
-        "login.hpc.example.com wants a password or a second factor",
-        "slurm login login.hpc.example.com",
+        lambda: _ssh(
+            "ada@login.hpc.example.com: Permission denied (publickey,keyboard-interactive)."
+        ),
         "Programs then share the connection that you opened.",
     ),
-    "RemotePythonMissing": Example(
-        "no Python of 3.6 or newer was found on login.hpc.example.com",
-        "name one: Cluster(remote_python='/opt/python/bin/python3')",
-        "",
-    ),
+    "RemotePythonMissing": Example(lambda: _ssh("", openssh.NO_PYTHON), ""),
     "ProtocolError": Example(
-        "what came over the connection is not what the agent sends",
-        "a login script that prints may be in the way: keep ~/.bashrc quiet",
+        lambda: errors.ProtocolError(
+            "the agent's answer cannot be read: a frame does not begin with its mark",
+            hint="something between here and there changes the data; the connection was closed",
+        ),
         "",
-        ("Welcome to the cluster!",),
     ),
     "ConnectionLost": Example(
-        "the connection to login.hpc.example.com broke and did not come back within 120 s",
-        "try again when the network is back; jobs go on",
-        "`cluster.attach(run)` finds every job again.",
+        lambda: _ssh("client_loop: send disconnect: Broken pipe"),
+        "Jobs go on; `cluster.attach(run)` finds every one of them again.",
     ),
     "TransferFailed": Example(
-        "data.bin could not be sent: No space left on device",
-        "free some space there; a copy that was cut off goes on where it stopped",
-        "",
+        lambda: errors.TransferFailed(
+            "model.bin lies on the cluster", hint="fetch it first: file.fetch()"
+        ),
+        "A copy that was cut off goes on where it stopped when it is made again.",
     ),
 }
+
+
+def example_of(cls: type[errors.SlurmError]) -> errors.SlurmError:
+    """The error that an example makes, by returning or by raising it."""
+    try:
+        made = EXAMPLES[cls.__name__].make()
+    except errors.SlurmError as error:
+        made = error
+    assert type(made) is cls, f"the example of {cls.__name__} makes {made!r}"
+    return made

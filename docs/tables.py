@@ -13,7 +13,7 @@ from slurm.model.states import JobState
 from slurm.outcome import FAILURES
 
 sys.path.insert(0, str(Path(__file__).parent))
-from error_examples import EXAMPLES
+from error_examples import EXAMPLES, example_of
 
 DOCS = Path(__file__).parent
 
@@ -59,14 +59,19 @@ def errors_table() -> str:
 def error_pages() -> str:
     """Every error: when it is raised, what it says, and how it is mended."""
     parts = []
-    for cls in sorted(_all_errors(), key=lambda c: c.code):
-        example = EXAMPLES.get(cls.__name__)
-        if example is None:
+    every = sorted(_all_errors(), key=lambda c: c.code)
+    for cls in every:
+        text = [
+            f"### {cls.code} {cls.__name__}",
+            f"{_meaning(cls)} Is a `{cls.__bases__[0].__name__}`.",
+        ]
+        below = [f"`{c.__name__}`" for c in every if cls in c.__bases__]
+        if cls.__name__ in EXAMPLES:
+            text.append(f"```text\n{example_of(cls)}\n```")
+            text += filter(None, [EXAMPLES[cls.__name__].fix])
+        elif not below:
             sys.exit(f"docs/error_examples.py has no example of {cls.__name__}")
-        shown = cls(example.message, hint=example.hint, evidence=example.evidence)
-        base = cls.__bases__[0].__name__
-        text = [f"### {cls.code} {cls.__name__}", f"{_meaning(cls)} Is a `{base}`."]
-        text += [f"```text\n{shown}\n```", *([example.fix] if example.fix else [])]
+        text += [f"Catch it to catch also {', '.join(below)}."] if below else []
         parts.append("\n\n".join(text))
     return "\n\n".join(parts)
 
