@@ -118,6 +118,11 @@ class JobView(Future[T]):
                 return told
             return by_verdict.get(verdict, JobState.FAILED)
         self._look()
+        return self.state if self._verdict is not None else self.known_state
+
+    @property
+    def known_state(self) -> JobState:
+        """The state as far as it is known already: nothing is read or asked for."""
         if self._verdict is not None:
             return self.state
         if self.returned is not None:
@@ -236,9 +241,20 @@ class JobView(Future[T]):
         """All that the job has printed to standard error so far."""
         return self._log("err").text()
 
-    def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
-        """The last lines of the log; with `follow` also each new one until the job is over."""
-        log = self._log("err" if stderr else "out")
+    def tail(
+        self,
+        lines: int = 10,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        rank: int | None = None,
+        labels: bool = False,
+    ) -> Iterator[str]:
+        """The last lines of the log; with `follow` also each new one until the job is over.
+
+        Of a job with ranks: those of one `rank`, or with `labels` of all, the rank before each.
+        """
+        log = self._log("err" if stderr else "out", rank=rank, labels=labels)
         return log.follow(lines, self.done) if follow else iter(log.last_lines(lines))
 
     def log_name(self, stream: str) -> str:
@@ -250,8 +266,17 @@ class JobView(Future[T]):
         marks = {"%j": self.bare, "%A": array, "%a": number, "%x": self.name, "%%": "%"}
         return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
 
-    def _log(self, stream: str) -> Log:
-        return Log(self.cluster.backend, self.run, self.log_name(stream))
+    def _log(self, stream: str, rank: int | None = None, labels: bool = False) -> Log:
+        labelled = self.evidence.ranks > 1 and self.options.get("launch") != "torchrun"
+        if rank is not None and not labelled:
+            raise errors.UsageError(
+                f"{self.name} (job {self.id}) has no log of rank {rank}",
+                hint="only jobs with ntasks > 1 that srun starts tell their ranks' lines apart",
+            )
+        name = self.log_name(stream)
+        return Log(
+            self.cluster.backend, self.run, name, labelled=labelled, labels=labels, rank=rank
+        )
 
     # ---- requests -------------------------------------------------------------------------------
 
