@@ -243,9 +243,20 @@ class JobView(Future[T]):
         """All that the job has printed to standard error so far."""
         return self._log("err").text()
 
-    def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
-        """The last lines of the log; with `follow` also each new one until the job is over."""
-        log = self._log("err" if stderr else "out")
+    def tail(
+        self,
+        lines: int = 10,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        rank: int | None = None,
+        labels: bool = False,
+    ) -> Iterator[str]:
+        """The last lines of the log; with `follow` also each new one until the job is over.
+
+        Of a job with ranks: those of one `rank`, or with `labels` of all, the rank before each.
+        """
+        log = self._log("err" if stderr else "out", rank=rank, labels=labels)
         return log.follow(lines, self.done) if follow else iter(log.last_lines(lines))
 
     def log_name(self, stream: str) -> str:
@@ -257,8 +268,17 @@ class JobView(Future[T]):
         marks = {"%j": self.bare, "%A": array, "%a": number, "%x": self.name, "%%": "%"}
         return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
 
-    def _log(self, stream: str) -> Log:
-        return Log(self.cluster.backend, self.run, self.log_name(stream))
+    def _log(self, stream: str, rank: int | None = None, labels: bool = False) -> Log:
+        labelled = self.evidence.ranks > 1 and self.options.get("launch") != "torchrun"
+        if rank is not None and not labelled:
+            raise errors.UsageError(
+                f"{self.name} (job {self.id}) has no log of rank {rank}",
+                hint="only jobs with ntasks > 1 that srun starts tell their ranks' lines apart",
+            )
+        name = self.log_name(stream)
+        return Log(
+            self.cluster.backend, self.run, name, labelled=labelled, labels=labels, rank=rank
+        )
 
     # ---- requests -------------------------------------------------------------------------------
 

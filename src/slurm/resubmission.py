@@ -31,8 +31,9 @@ def resubmit(
     indexes: Sequence[int],
     options: Mapping[str, Any],
     pack: int | None = None,
+    single: bool = False,
 ) -> ArrayJob[Any]:
-    """Submit these calls of a run anew, as an array of their own."""
+    """Submit these calls of a run anew, as an array of their own; `single`: one call as one job."""
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
     merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
@@ -60,7 +61,7 @@ def resubmit(
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
-    cut = cluster.cut(count, submission.throttle is not None)
+    cut = None if single else cluster.cut(count, submission.throttle is not None)
     plan = Plan(name, submission, function, arguments, cut, ())
     jobs = send(cluster, plan, rundir.encode_arguments(chosen))
     return make_array(cluster, submission.relative, name, jobs)

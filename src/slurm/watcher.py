@@ -150,6 +150,10 @@ class Watcher:
             job.asked_at = time.monotonic()
             self._ask_soon(job)
 
+    def poll_now(self) -> None:
+        """Ask the scheduler about every open job now, in the caller's thread."""
+        self._poll()
+
     def packed_run(self, run: str) -> PackedRun | None:
         """Where the outcomes of a packed run come together, while some of its jobs are open."""
         with self._lock:

@@ -26,6 +26,7 @@ VERBS = frozenset(
         "find_job", "status", "request", "stop_workflow", "cancel_below", "family", "list",
         "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value", "read",
         "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
+        "runs", "run_states", "explain", "run_sizes", "remove_runs", "usage", "check",
     )
 )  # fmt: skip
 #: Those that must not be carried out by two senders at the same time.

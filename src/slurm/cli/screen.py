@@ -110,6 +110,45 @@ def _pad(column: Column, text: str, width: int) -> str:
     return text.rjust(width) if column.right else text.ljust(width)
 
 
+def span(seconds: float | None) -> str:
+    """A time in a few letters: `8s`, `2m05s`, `3h07m`, `4d02h`; nothing for None."""
+    if seconds is None:
+        return ""
+    whole = max(0, int(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def bar(part: float, whole: float, width: int = 8) -> str:
+    """A bar that is as full as it says."""
+    full = round(width * min(1.0, max(0.0, part / whole))) if whole else 0
+    return "█" * full + "░" * (width - full)
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that a person reads."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def ago(when: float, now: float) -> str:
+    """How long ago something was, in its largest unit."""
+    seconds = max(0, int(now - when))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
+
+
 def screen_of(stream: object = None) -> Screen:
     """The screen behind standard output, or behind another stream."""
     out = sys.stdout if stream is None else stream

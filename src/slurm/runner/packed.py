@@ -15,6 +15,7 @@ from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
 from slurm.runner.callbacks import hooked
 from slurm.runner.memory import OomCounter
+from slurm.runner.usage import Usage
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
@@ -47,8 +48,10 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         return runner.record(run, who, batches.PACK, header, payload, 1)
     pack = Pack(calls, Queue(first, stop, set(over)), workers)
     pack.failed = sum(over.values())
+    usage = Usage()
     try:
-        pack.work()
+        with usage:
+            pack.work()
         pack.sync()
     except OSError as error:
         runner.say(f"slurm-sdk: the results could not be written: {error}\n")
@@ -58,6 +61,7 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     if pack.code is not None:
         return pack.code
     header, code = pack.summary(stop - first)
+    header["usage"] = usage.report()
     return runner.record(run, who, batches.PACK, header, b"", code)
 
 

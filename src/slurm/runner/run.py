@@ -12,6 +12,7 @@ from slurm.runner import ranks, signals
 from slurm.runner.beat import Beat
 from slurm.runner.callbacks import hooked
 from slurm.runner.memory import OomCounter
+from slurm.runner.usage import Usage
 
 _HERE = os.path.dirname(__file__) + os.sep
 
@@ -48,13 +49,14 @@ def main(argv: List[str]) -> int:
     ranks.announce(os.environ)
     oom = OomCounter()
     try:
-        with Beat(run):
+        with Beat(run), Usage() as usage:
             kind, header, payload, code = outcome(run, who)
     except Postponed:
         say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
         return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
+    header["usage"] = usage.report()
     return record(run, who, kind, header, payload, code)
 
 
