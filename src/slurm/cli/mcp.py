@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from slurm.cli import DONE, Verb, verbs
 from slurm.cli.frame import COMMON, Answer, Common, Form, error_as_dict
 from slurm.cli.jsonrpc import Server, Tool
-from slurm.errors import SlurmError, UsageError
+from slurm.errors import SlurmError
 
 #: What only looks, and what changes something: that needs a flag.
 LOOKS = (
@@ -25,8 +25,10 @@ LOOKS = (
     *("queue", "nodes", "partitions"),
 )
 CHANGES = ("run", "rerun", "cancel")
-#: What would not end, or asks a person.
-_LEFT_OUT = ("follow", "watch", "common", "form")
+#: What would not end, asks a person, or writes files here.
+_LEFT_OUT = ("follow", "watch", "detach", "output", "common", "form")
+#: What is given in their place, where a verb takes it: no call may keep the others waiting.
+_GIVEN: dict[str, Any] = {"detach": True, "timeout": 10.0}
 #: So many answers of a verb that gives one after the other.
 _MOST = 1000
 
@@ -70,9 +72,12 @@ def tool_of(verb: Verb, common: Common) -> Tool:
     for parameter in inspect.signature(function).parameters.values():
         if parameter.name in _LEFT_OUT or parameter.kind is parameter.VAR_KEYWORD:
             continue
-        properties[parameter.name] = _schema(hints[parameter.name])
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL:
+        found = _schema(hints[parameter.name])
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            found = {"type": "array", "items": found}
+        elif parameter.default is parameter.empty:
             required.append(parameter.name)
+        properties[parameter.name] = found
     takes_common = "common" in hints
     if takes_common:
         properties["cluster"] = {"type": "string", "description": "A profile of the Slurmfile."}
@@ -85,23 +90,27 @@ def tool_of(verb: Verb, common: Common) -> Tool:
 def _caller(
     function: Callable[..., Any], common: Common | None
 ) -> Callable[[Mapping[str, Any]], tuple[Any, bool]]:
-    signature = inspect.signature(function)
-    star = next((p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    parameters = inspect.signature(function).parameters
+    star = next((p.name for p in parameters.values() if p.kind is p.VAR_POSITIONAL), None)
+    # Where a verb takes any number of words, what stands before them is given by position.
+    before = list(parameters)[: list(parameters).index(star)] if star is not None else []
 
     def call(arguments: Mapping[str, Any]) -> tuple[Any, bool]:
-        given = dict(arguments)
+        given = {name: value for name, value in _GIVEN.items() if name in parameters}
+        given.update(arguments)
         if common is not None:
             cluster = given.pop("cluster", None) or common.cluster
             given["common"] = dataclasses.replace(common, cluster=cluster)
-        elif "form" in signature.parameters:
+        elif "form" in parameters:
             given["form"] = Form()
-        rest = given.pop(star, []) if star is not None else []
+        words = [given.pop(name) for name in before]
+        words += given.pop(star, []) if star is not None else []
         try:
-            return _plain(function(*rest, **given))
+            return _plain(function(*words, **given))
         except SlurmError as error:
             return error_as_dict(error), True
-        except TypeError as error:
-            return error_as_dict(UsageError(str(error))), True
+        except Exception as error:  # noqa: BLE001 - one bad call must not end the server
+            return f"{type(error).__name__}: {error}", True
 
     return call
 
