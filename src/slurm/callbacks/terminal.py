@@ -29,7 +29,7 @@ class TerminalDisplay(Display):
         if not self._live.is_started:
             self._live.start()
         for row in over:
-            self._console.print(self._line(row))
+            self._print(row)
         shown = [self._line(row) for row in live[:MOST]]
         if len(live) > MOST:
             shown.append(Text(f"  and {len(live) - MOST} more runs", style="dim"))
@@ -39,7 +39,11 @@ class TerminalDisplay(Display):
         """Take the live lines away."""
         self._live.stop()
         for row in over:
-            self._console.print(self._line(row))
+            self._print(row)
+
+    def _print(self, row: Row) -> None:
+        # A Text of its own would be wrapped here, whatever it says itself.
+        self._console.print(self._line(row), no_wrap=True, overflow="ellipsis")
 
     def _line(self, row: Row) -> Text:
         return line(row, unicode=self._console.encoding.lower().startswith("utf"))

@@ -139,7 +139,7 @@ class Top(App[None]):
         row = self._row()
         if row is None or row.is_array:
             text = "Enter unfolds the array; the log of an element is shown here." if row else ""
-            self.call_from_thread(self._show_log, "", text)
+            self.call_from_thread(self._show_log, row, "", text)
             return
         stream = "err" if self._stderr else "out"
         try:
@@ -150,7 +150,8 @@ class Top(App[None]):
             text = "\n".join(lines) or f"(nothing on std{stream} yet)"
         except (SlurmError, AttributeError) as error:
             text = getattr(error, "message", str(error))
-        self.call_from_thread(self._show_log, f"{row.name} {row.job_id}: std{stream}", text)
+        title = f"{row.name} {row.job_id}: std{stream}"
+        self.call_from_thread(self._show_log, row, title, text)
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -186,8 +187,10 @@ class Top(App[None]):
         table.move_cursor(row=at if at is not None else (same or [0])[0])
         self._read_log()
 
-    def _show_log(self, title: str, text: str) -> None:
-        if (title + text) != self._shown_log:
+    def _show_log(self, row: JobRow | None, title: str, text: str) -> None:
+        now = self._row()
+        moved = (row and row.job_id) != (now and now.job_id)
+        if not moved and (title + text) != self._shown_log:
             self._shown_log = title + text
             log = self.query_one("#log", RichLog)
             log.border_title = title
