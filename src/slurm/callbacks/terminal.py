@@ -43,7 +43,8 @@ class TerminalDisplay(Display):
 
     def _print(self, row: Row) -> None:
         # A Text of its own would be wrapped here, whatever it says itself.
-        self._console.print(self._line(row), no_wrap=True, overflow="ellipsis")
+        text = self._line(row)
+        self._console.print(text, no_wrap=True, overflow=text.overflow)
 
     def _line(self, row: Row) -> Text:
         return line(row, unicode=self._console.encoding.lower().startswith("utf"))
@@ -51,7 +52,8 @@ class TerminalDisplay(Display):
 
 def line(row: Row, *, unicode: bool) -> Text:
     """A run in one line; it is cut off where the terminal ends."""
-    text = Text(no_wrap=True, overflow="ellipsis")
+    # The mark of an ellipsis is a letter that not every terminal has.
+    text = Text(no_wrap=True, overflow="ellipsis" if unicode else "crop")
     if row.over:
         mark = ("✗" if unicode else "x") if row.failed else ("✓" if unicode else "+")
         text.append(f"{mark} ", style="red" if row.failed else "green")

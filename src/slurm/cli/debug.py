@@ -49,8 +49,9 @@ def debug(run: Run, *, common: Common = COMMON) -> PostMortem | int:
     in the job. `w` shows the frames, `u` and `d` go up and down, `p NAME` prints, `q` ends.
     """
     job = one_job(common.attach(run), run, "debug", failed=True)
+    _refuse_unless_failed(job, run)
     frames = kept_frames(job)
-    error = _error_of(job, run)
+    error = job.outcome()[1] or JobError(f"job {job.id} has failed")
     if not frames:
         raise UsageError(
             f"job {job.id} ({job.name}) kept no frames: it did not end by an exception of its "
@@ -65,14 +66,12 @@ def debug(run: Run, *, common: Common = COMMON) -> PostMortem | int:
     return DONE
 
 
-def _error_of(job: Job[Any], run: str) -> BaseException:
+def _refuse_unless_failed(job: Job[Any], run: str) -> None:
     if not job.settled or job.succeeded:
         raise UsageError(
             f"job {job.id} ({job.name}) is {job.state.value}: it has not failed",
-            hint="" if job.settled else f"slurm shell {run} goes into a job that runs",
+            hint=None if job.settled else f"slurm shell {run} goes into a job that runs",
         )
-    error = job.outcome()[1]
-    return error if error is not None else JobError(f"job {job.id} has failed")
 
 
 def _walk(job: Job[Any], error: BaseException, frames: list[KeptFrame]) -> None:
