@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import re
 import sys
 from pathlib import Path
 
 from slurm import errors
+from slurm.callbacks import contexts
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
@@ -56,6 +58,16 @@ def errors_table() -> str:
     return _table(rows)
 
 
+def hooks_table() -> str:
+    """Every hook of a callback, where it runs and what it is told."""
+    rows = [("hook", "runs in", "when", "is told")]
+    for cls in contexts.ALL:
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "time"]
+        told = ", ".join(f"`{name}`" for name in names)
+        rows.append((f"`{cls.hook}`", cls.where, _meaning(cls), f"`{cls.__name__}`: {told}"))
+    return _table(rows)
+
+
 def error_pages() -> str:
     """Every error: when it is raised, what it says, and how it is mended."""
     parts = []
@@ -101,6 +113,7 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "hooks": hooks_table,
     "error_pages": error_pages,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)

@@ -10,13 +10,15 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from slurm import BaseCallback, Cluster, JobContext, task, workflow
 from slurm.callbacks import flush
-from slurm.stack import RunningCluster
+
+if TYPE_CHECKING:
+    from slurm.stack import RunningCluster
 
 SLURM = [sys.executable, "-m", "slurm.cli"]
 
