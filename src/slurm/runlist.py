@@ -46,6 +46,8 @@ class ListedRun:
     @property
     def state(self) -> str:
         """The state of the whole: running while anything runs, else the worst that happened."""
+        if len(self.states) == 1:
+            return next(iter(self.states))
         found = {state: parse_state(state) for state, count in self.states.items() if count}
         for phase in ("active", "pending"):
             for state, known in found.items():
@@ -108,6 +110,7 @@ class RunList:
             self._changed = self._changed or not self._whole or len(kept) < len(self._runs)
             self._runs, self._whole = kept, True
         listed = [self._listed(name) for name in answer["names"] if name in self._runs]
+        listed.sort(key=lambda run: -run.submitted)
         found = self._with_states(backend, listed)
         self._save()
         return found, answer["total"]

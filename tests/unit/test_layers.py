@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "runlist",
     },
-    {"failure", "outcome", "why", "efficiency"},
+    {"failure", "outcome", "why", "efficiency", "cost"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
