@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -147,8 +146,9 @@ class RunList:
         task, job, count, submitted, kind = known.brief or [name, "", 1, 0.0, "job"]
         states = known.final
         if states is None:
-            codes = Counter(code == 0 for _, code in known.ends.values())
-            states = {k: n for k, n in (("COMPLETED", codes[True]), ("FAILED", codes[False])) if n}
+            bad = sum(1 for end in known.ends.values() if end[1])
+            good = len(known.ends) - bad
+            states = {k: n for k, n in (("COMPLETED", good), ("FAILED", bad)) if n}
         return ListedRun(
             name, task, kind, job, count, submitted, states, known.started, known.ended
         )
