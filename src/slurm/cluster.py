@@ -25,7 +25,7 @@ from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
-from slurm.reach import CONNECTION, reached
+from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -49,7 +49,6 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
-DEFAULT_BASE = "~/slurm_jobs"
 BACKENDS = ("local", "embedded", "debug", "ssh")
 
 
@@ -98,8 +97,7 @@ class Cluster:
         remote_python: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        if hostname is not None and backend_type == "local":
-            backend_type = "ssh"
+        backend_type = kind_of(backend_type, hostname)
         if backend_type not in BACKENDS:
             close = errors.nearest(str(backend_type), BACKENDS)
             raise errors.OptionError(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +45,8 @@ class ListedRun:
     @property
     def state(self) -> str:
         """The state of the whole: running while anything runs, else the worst that happened."""
+        if len(self.states) == 1:
+            return next(iter(self.states))
         found = {state: parse_state(state) for state, count in self.states.items() if count}
         for phase in ("active", "pending"):
             for state, known in found.items():
@@ -108,6 +109,7 @@ class RunList:
             self._changed = self._changed or not self._whole or len(kept) < len(self._runs)
             self._runs, self._whole = kept, True
         listed = [self._listed(name) for name in answer["names"] if name in self._runs]
+        listed.sort(key=lambda run: -run.submitted)
         found = self._with_states(backend, listed)
         self._save()
         return found, answer["total"]
@@ -144,8 +146,9 @@ class RunList:
         task, job, count, submitted, kind = known.brief or [name, "", 1, 0.0, "job"]
         states = known.final
         if states is None:
-            codes = Counter(code == 0 for _, code in known.ends.values())
-            states = {k: n for k, n in (("COMPLETED", codes[True]), ("FAILED", codes[False])) if n}
+            bad = sum(1 for end in known.ends.values() if end[1])
+            good = len(known.ends) - bad
+            states = {k: n for k, n in (("COMPLETED", good), ("FAILED", bad)) if n}
         return ListedRun(
             name, task, kind, job, count, submitted, states, known.started, known.ended
         )

@@ -22,7 +22,7 @@ LAYERS: list[set[str]] = [
         "packed", "packed_run", "cache", "content", "retry", "runlist", "html", "inside",
         "postmortem",
     },
-    {"failure", "outcome", "why", "efficiency"},
+    {"failure", "outcome", "why", "efficiency", "cost"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},

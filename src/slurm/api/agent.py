@@ -432,6 +432,11 @@ class Agent:
         """What the scheduler says about whole runs."""
         return listing.states(self, jobs)
 
+    def budget(self, account: str) -> List[Dict[str, Any]]:
+        """The limits of an account with their use; nothing where there is no accounting."""
+        found = getattr(self.scheduler, "budget", None)
+        return found(account) if found is not None else []
+
     def usage(self, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
         """What a run's processes said they used, and what accounting says."""
         return upkeep.usage(self, run, jobs, since)

@@ -248,6 +248,11 @@ class Backend(ABC):
         """This user's jobs that have not ended."""
         return [JobStatus(*row) for row in self._call("list", "queue")]
 
+    def budget(self, account: str) -> list[dict[str, Any]]:
+        """The limits of an account with their use; "" is the default account."""
+        found: list[dict[str, Any]] = self._call("budget", account)
+        return found
+
     def usage(self, run: str, jobs: Sequence[str], since: float) -> dict[str, Any]:
         """What a run's processes said they used, and what accounting says of these jobs."""
         found: dict[str, Any] = self._call("usage", run, list(jobs), since)

@@ -22,7 +22,7 @@ _NAME = re.compile(r"(.+)-([0-9]{8}-[0-9]{6})-[0-9a-f]{6}\Z")
 
 def made_at(run: str) -> str:
     """When a run was made, as its name says: sorts by time; "" for another name."""
-    found = _NAME.match(os.path.basename(run))
+    found = _NAME.match(run)
     return found.group(2) if found else ""
 
 
@@ -85,7 +85,9 @@ def _by_name(base: str, text: str) -> str:
 
     names = run_names(base)
     if text == LAST and names:
-        return names[0]
+        # Names count in seconds; of several in one second the file's time tells.
+        newest = [name for name in names if made_at(name) == made_at(names[0])]
+        return max(newest, key=lambda name: _written(os.path.join(base, name, rundir.METADATA)))
     if not names:
         raise AgentError("not-found", f"no run {text!r}: there are no runs in {base} yet")
     if _is_id(text):
@@ -110,6 +112,13 @@ def _by_name(base: str, text: str) -> str:
     close = close or [next(n for n in names if task_of(n) == task) for task in tasks]
     hint = f"did you mean {close[0]}?" if close else "slurm ls shows the runs that are there"
     raise AgentError("not-found", f"no run {text!r} in {base}", close[1:], hint)
+
+
+def _written(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _fitting(names: List[str], text: str) -> List[str]:

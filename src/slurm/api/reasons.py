@@ -92,6 +92,14 @@ def _limits(ask: Ask, job: Dict[str, str]) -> List[Dict[str, Any]]:
     return found
 
 
+def budget(ask: Ask, user: str, account: str) -> List[Dict[str, Any]]:
+    """The limits of a user's account, or of the default one, and of its QOS, with their use."""
+    if not account:
+        told = ask(["sacctmgr", "-n", "-P", "show", "user", user, "format=DefaultAccount"])
+        account = told.strip().partition("\n")[0]
+    return _limits(ask, {"UserId": user, "Account": account}) if account else []
+
+
 def parse_limits(text: str, first: str, account: str, uid: str) -> List[Dict[str, Any]]:
     """The records of `scontrol show assoc_mgr`: each limit as [value, used], used None if untold.
 

@@ -130,6 +130,10 @@ class SlurmScheduler:
         """All that Slurm can say about why a job waits."""
         return reasons.facts(self._told, job_id)
 
+    def budget(self, account: str) -> List[Dict[str, Any]]:
+        """The limits of an account of this user's, "" for the default one, with their use."""
+        return reasons.budget(self._told, getpass.getuser(), account)
+
     def used(self, job_ids: Sequence[str], since: float) -> List[Dict[str, Any]]:
         """What accounting says that jobs used, a row per job; nothing where there is none."""
         return answers.parse_used(self._told(answers.used_command(job_ids, since)))

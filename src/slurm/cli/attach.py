@@ -31,6 +31,11 @@ class Seen(Answer):
     text: Annotated[str, "The line of the log, the reason why it waits, or how far it is."]
 
     @property
+    def aside(self) -> bool:  # type: ignore[override]
+        """Only the log is what the run printed."""
+        return self.kind != "log"
+
+    @property
     def exit_code(self) -> int:
         """1 where the end is a bad one."""
         bad = self.kind == "end" and not parse_state(self.state).succeeded

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -176,34 +175,13 @@ def _containers(facts: dict[str, Any]) -> Check:
 # ---- what only a job can tell -------------------------------------------------------------------
 
 
-def _look_around(path: str) -> dict[str, Any]:
-    """Runs on a node: what it sees there."""
-    import shutil
-
-    def group() -> str:
-        try:
-            with open("/proc/self/cgroup") as f:
-                text = f.read()
-        except OSError:
-            return ""
-        return "enforced" if "slurm" in text and "job_" in text else ""
-
-    return {
-        "node": os.uname().nodename,
-        "python": "{}.{}.{}".format(*sys.version_info[:3]),
-        "sees": os.path.isdir(path),
-        "sbatch": bool(shutil.which("sbatch")),
-        "memory": group(),
-        "gpus": os.environ.get("CUDA_VISIBLE_DEVICES", ""),
-    }
-
-
 def _proof(cluster: Cluster) -> Iterator[Check]:
     """Let a job look around; what it cannot do is found here and not in a real run."""
+    from slurm.diagnosis import look_around
     from slurm.task import task
 
     try:
-        job = cluster.submit(task(_look_around, time="5min"))(cluster.base)
+        job = cluster.submit(task(look_around, time="5min"))(cluster.base)
         if not job.wait(PROOF) and not job.settled:
             job.cancel()
             text = f"the job {job.id} is still {job.state.value} after {PROOF:.0f} s ({job.reason})"

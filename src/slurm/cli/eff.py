@@ -62,6 +62,8 @@ class EffShown(Answer):
         for name, one in parts:
             if one is not None:
                 yield f"  {name:<8}{bar(one.middle, 1, 20)} {one.middle:>4.0%}{self._note(name)}"
+        if self.memory is not None and self.memory_part is None:
+            yield f"  {'memory':<8}{format_memory(round(self.memory.high / MIB))}"
         if self.wall is not None:
             yield f"  {'time':<8}{span(self.wall.middle)}, {self.core_hours:.2f} core-hours in all"
         if self.of > 1:

@@ -76,7 +76,7 @@ def gc(
     Without --yes a person is asked first; where none is, nothing is removed.
     """
     cluster = common.connect()
-    age = parse_duration(older_than, "--older-than") or 0
+    age = 0 if older_than == "0" else parse_duration(older_than, "--older-than") or 0
     chosen = old_runs(_all_runs(cluster), time.time() - age, max(0, keep), task, failed)
     sizes = cluster.backend.run_sizes([run.run for run in chosen])
     others = list(_others(cluster, age, dry_run=True))

@@ -83,13 +83,14 @@ def ls(
     common: Common = COMMON,
 ) -> RunsListed:
     """List the runs of a cluster, newest first, with their states."""
-    cluster = common.connect()
+    backend = common.backend()
     filtered = task is not None or state is not None
-    found, total = RunList(cluster.backend.target).look(
-        cluster.backend, 0 if all or filtered else max(1, number)
-    )
+    limit = 0 if all or filtered else max(1, number)
+    found, total = RunList(backend.target).look(backend, limit)
     kept = [one for one in found if _fits(one, task, state)]
-    return RunsListed(cluster.base, total, [_row(one) for one in (kept if all else kept[:number])])
+    return RunsListed(
+        str(backend.hello()["base"]), total, [_row(one) for one in (kept if all else kept[:number])]
+    )
 
 
 def _fits(run: ListedRun, task: str | None, state: str | None) -> bool:

@@ -17,6 +17,7 @@ from cyclopts import App, CycloptsError, Parameter
 from slurm.cli.attach import Seen, follow
 from slurm.cli.frame import COMMON, Answer, Common
 from slurm.cli.opened import Opened
+from slurm.cli.plan import ScriptPlan, plan_script
 from slurm.cli.rerun import Mem, Set, Submitted, Time, options_of
 from slurm.cli.result import returned
 from slurm.cli.screen import Screen
@@ -54,7 +55,7 @@ def run(
     time: Time = None,
     set: Set = None,
     common: Common = COMMON,
-) -> Iterator[Answer]:
+) -> Iterator[Ran | Seen | Submitted | ScriptPlan]:
     """Run a task of a file with arguments from its signature, or a whole script.
 
     The arguments of a task are options: `--lr 0.1`, or plain words in their order. Those that have
@@ -133,7 +134,7 @@ def _run_task(
     dry_run: bool,
     detach: bool,
     common: Common,
-) -> Iterator[Answer]:
+) -> Iterator[Ran | Seen | Submitted]:
     bound = bind(task.unwrapped, words)
     cluster = common.connect()
     if dry_run:
@@ -167,13 +168,11 @@ def _watched(opened: Opened) -> Iterator[Seen]:
 
 def _run_script(
     path: Path, words: list[str], dry_run: bool, detach: bool, common: Common
-) -> Iterator[Answer]:
+) -> Iterator[Ran | ScriptPlan]:
     """Run a script as Python would; the cluster that was named is active in it."""
     if common.cluster is not None:
         os.environ["SLURM_ENV"] = common.cluster
     if dry_run:
-        from slurm.cli.plan import plan_script
-
         yield plan_script(str(path), words)
         return
     if detach:

@@ -80,26 +80,35 @@ def table(
 ) -> Iterator[str]:
     """The lines of a table; it is narrowed until it fits the screen."""
     texts = [["" if cell is None else screen.plain(str(cell)) for cell in row] for row in rows]
-    shown = list(range(len(columns)))
-    widths = [max(len(columns[i].head), *(len(row[i]) for row in texts), 0) for i in shown]
-    if screen.width is not None:
-        while _width(widths, shown) > screen.width:
-            spare = max(shown, key=lambda i: columns[i].spare)
-            if not columns[spare].spare:
-                break
-            shown.remove(spare)
-        excess = _width(widths, shown) - screen.width
-        if excess > 0:
-            widest = max(shown, key=lambda i: widths[i])
-            widths[widest] = max(4, widths[widest] - excess)
+    widths = [max(map(len, cells)) for cells in zip([c.head for c in columns], *texts, strict=True)]
+    shown = _shown(columns, widths, screen)
     heads = [_pad(columns[i], columns[i].head, widths[i]) for i in shown]
     yield screen.paint("  ".join(heads).rstrip(), "bold")
     for row in texts:
         cells = []
         for i in shown:
             cell = _pad(columns[i], screen.cut(row[i], widths[i]), widths[i])
-            cells.append(screen.state(row[i], cell) if columns[i].is_state else cell)
+            if screen.colour and columns[i].is_state:
+                cell = screen.state(row[i], cell)
+            cells.append(cell)
         yield "  ".join(cells).rstrip()
+
+
+def _shown(columns: Sequence[Column], widths: list[int], screen: Screen) -> list[int]:
+    """The columns that fit, their widths narrowed where even those that must be there do not."""
+    shown = list(range(len(columns)))
+    if screen.width is None:
+        return shown
+    while _width(widths, shown) > screen.width:
+        spare = max(shown, key=lambda i: columns[i].spare)
+        if not columns[spare].spare:
+            break
+        shown.remove(spare)
+    excess = _width(widths, shown) - screen.width
+    if excess > 0:
+        widest = max(shown, key=lambda i: widths[i])
+        widths[widest] = max(4, widths[widest] - excess)
+    return shown
 
 
 def _width(widths: Sequence[int], shown: Sequence[int]) -> int:

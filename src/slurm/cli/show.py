@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from slurm.cli.frame import COMMON, Answer, Common, Run
 from slurm.cli.opened import Opened, open_run
 from slurm.cli.screen import Column, Screen, ago, span, table
+from slurm.model.units import format_duration, format_memory
 
 #: How many failed jobs are shown one by one.
 SHOWN = 10
@@ -130,4 +131,10 @@ def _failed(job: Any) -> FailedCall:
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+    """The options that were given, times and memory as sbatch takes them."""
+    forms = {"time": format_duration, "mem": format_memory, "mem_per_cpu": format_memory}
+    return {
+        name: forms[name](value) if name in forms and isinstance(value, int) else value
+        for name, value in options.items()
+        if value is not None
+    }

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
+from slurm.api.backend import Backend
 from slurm.cli.frame import COMMON, Answer, Common
 from slurm.cli.screen import Column, Screen, bar, span, table
 
@@ -86,9 +87,9 @@ def queue(
     common: Common = COMMON,
 ) -> QueueShown:
     """Show the jobs in the queue, everybody's, running ones first."""
-    cluster = common.connect()
-    jobs = _rows(QueueRow, cluster.backend.all_jobs())
-    user = _user_of(cluster) if mine else None
+    backend = common.backend()
+    jobs = _rows(QueueRow, backend.all_jobs())
+    user = _user_of(backend) if mine else None
     kept = [
         job
         for job in jobs
@@ -98,11 +99,11 @@ def queue(
     return QueueShown(kept)
 
 
-def _user_of(cluster: Any) -> str:
+def _user_of(backend: Backend) -> str:
     """Who I am there."""
-    if cluster.backend_type != "ssh":
+    if backend.kind != "ssh":
         return getpass.getuser()
-    return str(cluster.run(["id", "-un"]).stdout.strip())
+    return backend.run(["id", "-un"], 30)[1].strip()
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,7 @@ class NodesShown(Answer):
 
 def nodes(*, common: Common = COMMON) -> NodesShown:
     """Show the nodes: how full they are, and why some are not there."""
-    return NodesShown(_rows(NodeRow, common.connect().backend.nodes()))
+    return NodesShown(_rows(NodeRow, common.backend().nodes()))
 
 
 @dataclass(frozen=True)
@@ -207,4 +208,4 @@ class PartitionsShown(Answer):
 
 def partitions(*, common: Common = COMMON) -> PartitionsShown:
     """Show the partitions: how full they are, and their limits."""
-    return PartitionsShown(_rows(PartitionRow, common.connect().backend.partitions()))
+    return PartitionsShown(_rows(PartitionRow, common.backend().partitions()))

@@ -36,21 +36,14 @@ class WhyShown(Answer):
         return TASK_FAILED if state.phase == "finished" and not state.succeeded else DONE
 
     def lines(self, screen: Screen) -> Iterator[str]:
-        """The sentence, the evidence, the place in line, and what helps."""
+        """The sentence, the place in line, the evidence, and what helps."""
         told = self.answer
         code = f" ({told.reason})" if told.reason else ""
         yield f"job {self.job_id} is {screen.state(self.state)}{code}"
         yield from screen.wrap(told.text, indent="  ", first="  ")
-        if told.position is not None:
-            higher = f", {told.ahead} of them with a higher priority" if told.ahead else ""
-            before = told.position - 1
-            line = f"{before} job{'' if before == 1 else 's'} in line before it{higher}"
-            yield f"  {line if before else 'it is the first in line'}"
-        if told.starts is not None:
-            left = told.starts - time.time()
-            when = time.strftime("%Y-%m-%d %H:%M", time.localtime(told.starts))
-            soon = f"in {span(left)}" if left > 0 else "now"
-            yield f"  Slurm expects it to start {soon} ({when})"
+        yield from (f"  {line}" for line in _in_line(told))
+        if self.exit_code:
+            yield from (f"  {line}" for line in _against(told))
         for line in told.evidence:
             yield from screen.wrap(line, indent="    ", first="  | ")
         if len(self.others) > 1:
@@ -60,6 +53,28 @@ class WhyShown(Answer):
             yield from _fix(fix, screen)
         if not told.fixes and told.waits:
             yield "  nothing to do: it starts by itself"
+
+
+def _in_line(told: Why) -> Iterator[str]:
+    """Where it stands in the queue, and when it is expected to start."""
+    if told.position is not None:
+        before = told.position - 1
+        higher = f", {told.ahead} of them with a higher priority" if told.ahead else ""
+        count = f"{before} job{'' if before == 1 else 's'} in line before it{higher}"
+        yield count if before else "it is the first in line"
+    if told.starts is not None:
+        left = told.starts - time.time()
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(told.starts))
+        yield f"Slurm expects it to start {f'in {span(left)}' if left > 0 else 'now'} ({when})"
+
+
+def _against(told: Why) -> Iterator[str]:
+    """What it used against what it had asked for."""
+    for limit in told.limits:
+        used = f"{limit.used} of " if limit.used else ""
+        yield f"{limit.name}: {used}{limit.value}" + (
+            f", {limit.distance}" if limit.distance else ""
+        )
 
 
 def _fix(fix: Fix, screen: Screen) -> Iterator[str]:
@@ -131,6 +146,7 @@ def _ended(opened: Opened, job: Any) -> Ended:
     ours = isinstance(error, SlurmError)
     message = error.message if ours else f"{job.name} raised {type(error).__name__}: {error}"
     code = job.exit_code
+    evidence = tuple(error.evidence) if ours else ()
     return Ended(
         run=opened.run,
         job_id=job.bare,
@@ -143,7 +159,7 @@ def _ended(opened: Opened, job: Any) -> Ended:
         signal=getattr(error, "signal", None) or (code - 128 if code and code > 128 else None),
         peak=_peak(job),
         elapsed=job.timings.elapsed,
-        last_lines=tuple(job.tail(3, stderr=True)) or tuple(job.tail(3)),
+        last_lines=evidence or tuple(job.tail(3, stderr=True)) or tuple(job.tail(3)),
     )
 
 

@@ -61,7 +61,7 @@ class Usage:
         self.look()
         mine = status_value(read_text("/proc/self/status"), "VmHWM") or _own_peak()
         found = {
-            "wall": round(time.time() - self._begin, 3),
+            "wall": round(_lifetime() or time.time() - self._begin, 3),
             "cpu": round(_cpu_seconds(), 3),
             "memory": max(mine, self._memory),
             "cpus": _cpus(os.environ),
@@ -70,8 +70,10 @@ class Usage:
         peak = _peak(self._group) if self._group else 0
         if peak:
             found["group_peak"] = peak
-            # What the kernel saw at most holds file caches too, which it gives up when asked.
-            found["group_memory"] = max(self._anon, peak - self._cache)
+            # What the kernel saw at most holds file caches too, which it gives up when asked: it
+            # is the better number only where there were hardly any.
+            exact = peak - self._cache if self._cache * 10 < peak else 0
+            found["group_memory"] = max(self._anon, exact, mine)
         if self._gpus:
             found["gpus"] = [
                 {
@@ -175,6 +177,15 @@ def _cpu_seconds() -> float:
     own = os.times()
     total = own.user + own.system + own.children_user + own.children_system
     return total + sum(_process_cpu(pid) for pid in tree(os.getpid())[1:])
+
+
+def _lifetime() -> float:
+    """Seconds since this process began, imports and all; 0 where there is no /proc."""
+    words = read_text("/proc/self/stat").rpartition(")")[2].split()
+    uptime = read_text("/proc/uptime").split()
+    if len(words) < 20 or not uptime:
+        return 0.0
+    return float(uptime[0]) - int(words[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def _process_cpu(pid: int) -> float:

@@ -102,7 +102,7 @@ def _text(job: Ended) -> str:
         ends.append(f"signal {job.signal}")
     if job.elapsed is not None:
         ends.append(f"after {format_duration(int(job.elapsed))}")
-    tail = f" ({', '.join(ends)})" if ends else ""
+    tail = f"; {', '.join(ends)}" if ends else ""
     return job.message.rstrip(".") + tail + "."
 
 

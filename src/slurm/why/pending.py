@@ -70,7 +70,8 @@ def _nodes(facts: Facts, now: float) -> tuple[str, list[str]]:
     cpus = sum(max(0, n["cpus"] - n["allocated_cpus"]) for n in usable)
     memory = sum(max(0, n["memory"] - n["allocated_memory"]) for n in usable)
     free = sum(1 for node in usable if not node["allocated_cpus"])
-    text = f"Free are {_amounts(cpus, memory, free)} (nodes: wholly free)."
+    rest = f"on {len(usable)} nodes, {free} of them wholly free"
+    text = f"Free are {_amounts(cpus, memory, None)} {rest}."
     text = (f"It asks for {wants}. " if wants else "") + text if nodes else ""
     return text, [_of_node(node) for node in nodes if _unusable(node)]
 
@@ -307,7 +308,10 @@ def explain_pending(reason: str, facts: Facts, names: Names, now: float) -> Why:
     text = " ".join(
         part for part in (row.text, joined(limits) + "." if limits else "", more) if part
     )
-    position, ahead = place_in_line(facts.get("queue", ()), names["job"])
+    in_line = re.match(_IN_LINE, reason) is not None
+    position, ahead = (
+        place_in_line(facts.get("queue", ()), names["job"]) if in_line else (None, None)
+    )
     values = {**names, "time": limits[0].value if limits else "TIME"}
     return Why(
         reason=reason.partition(",")[0],
@@ -338,11 +342,14 @@ def _limit_row(reason: str, words: str, alone: bool, limits: Sequence[Limit]) ->
     return Row("", text, fixes, waits=not (alone or never))
 
 
+#: What waits for its turn; all else waits for something of its own, and is in nobody's way.
+_IN_LINE = "None|Priority|Resources|ReqNodeNotAvail|Nodes required"
+
+
 def place_in_line(queue: Sequence[Sequence[str]], job: str) -> tuple[int | None, int | None]:
     """The job's place among what waits, and how many before it have a higher priority."""
     bare = job.partition("_")[0]
-    held = ("JobHeld", "Dependency", "BeginTime")
-    line = [row for row in queue if not row[3].startswith(held) or row[0].partition("_")[0] == bare]
+    line = [row for row in queue if re.match(_IN_LINE, row[3])]
     for number, row in enumerate(line):
         if row[0].partition("_")[0] == bare:
             higher = sum(1 for other in line[:number] if _higher(other[1], row[1]))
