@@ -1,11 +1,16 @@
 """Calls the hooks of callbacks that run inside the job, around the function."""
 
+from __future__ import annotations
+
 import os
 import sys
 import time
-from typing import Any, Dict
 
 from slurm import rundir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict
 
 
 class Hooks:
