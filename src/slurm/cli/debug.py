@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from slurm import Job
-from slurm.cli import DONE
+from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Answer, Common, Run
 from slurm.cli.pick import one_job
 from slurm.cli.screen import Screen
@@ -42,7 +42,7 @@ class PostMortem(Answer):
         yield self.error
 
 
-def debug(run: Run, *, common: Common = COMMON) -> PostMortem | int:
+def debug(run: Run, *, common: Common = COMMON) -> PostMortem | Ended:
     """Start the debugger where a job's function raised, with its frames and its arguments.
 
     The arguments of the task's function are the real ones; other variables show how they looked
@@ -63,7 +63,7 @@ def debug(run: Run, *, common: Common = COMMON) -> PostMortem | int:
         shown = [FrameShown(f.file, f.line, f.name, f.locals) for f in frames]
         return PostMortem(job.id, f"{type(error).__name__}: {error}", shown)
     _walk(job, error, frames)
-    return DONE
+    return Ended()
 
 
 def _refuse_unless_failed(job: Job[Any], run: str) -> None:

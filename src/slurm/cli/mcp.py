@@ -6,6 +6,7 @@ import dataclasses
 import importlib
 import inspect
 import itertools
+import json
 import sys
 import types
 import typing
@@ -14,7 +15,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from slurm.cli import DONE, Verb, verbs
+from slurm.cli import Verb, verbs
+from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Answer, Common, Form, error_as_dict
 from slurm.cli.jsonrpc import Server, Tool
 from slurm.errors import SlurmError
@@ -44,7 +46,7 @@ def mcp(
         bool, Parameter(negative="", help="Also offer tools that submit and cancel.")
     ] = False,
     common: Common = COMMON,
-) -> int:
+) -> Ended:
     """Serve this program's verbs to an assistant: it is started by the assistant's program.
 
     Without --allow-changes the tools can only look.
@@ -59,7 +61,7 @@ def mcp(
         Server("slurm", __version__, _ABOUT, tools).serve(sys.stdin, answers)
     finally:
         sys.stdout = answers
-    return DONE
+    return Ended()
 
 
 def tool_of(verb: Verb, common: Common) -> Tool:
@@ -117,9 +119,11 @@ def _caller(
 
 def _plain(found: Any) -> tuple[Any, bool]:
     if isinstance(found, Iterator):
-        return {"items": [one.as_dict() for one in itertools.islice(found, _MOST)]}, False
+        return {
+            "items": [json.loads(one.as_json()) for one in itertools.islice(found, _MOST)]
+        }, False
     if isinstance(found, Answer):
-        return found.as_dict(), False
+        return json.loads(found.as_json()), False
     return {"exit_code": found}, False
 
 

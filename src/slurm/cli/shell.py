@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Common, Run
 from slurm.cli.pick import Node, one_job
 from slurm.inside import command_inside, terminal
@@ -19,7 +20,7 @@ def shell(
     ],
     node: Node = None,
     common: Common = COMMON,
-) -> int:
+) -> Ended:
     """Open a shell inside a job that runs, with the variables and the directory of its function.
 
     `slurm shell last -- nvidia-smi` runs one command. The exit code is that of the command.
@@ -28,6 +29,6 @@ def shell(
     words = list(command) or ["bash"]
     inside = command_inside(job, words, tty=terminal(), node=node)
     try:
-        return subprocess.run(inside).returncode
+        return Ended(subprocess.run(inside).returncode)
     except KeyboardInterrupt:
-        return 130
+        return Ended(130)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm.cli import DONE
+from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Common
 from slurm.errors import OptionError, UsageError
 from slurm.inside import terminal
@@ -16,7 +16,7 @@ def top(
     *,
     interval: Annotated[float, Parameter(help="Seconds between two looks at the queue.")] = 10.0,
     common: Common = COMMON,
-) -> int:
+) -> Ended:
     """Show jobs, arrays, nodes and logs on the whole screen, and cancel jobs there.
 
     Needs the extra `tui`. Keys are shown at the bottom; cancelling asks first.
@@ -36,4 +36,4 @@ def top(
     if not terminal():
         raise UsageError("slurm top needs a terminal", hint="slurm queue --json is for programs")
     Top(common.connect(), interval).run()
-    return DONE
+    return Ended()

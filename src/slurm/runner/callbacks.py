@@ -72,10 +72,8 @@ class Hooks:
                 call(callback, context.hook, context)
 
 
-def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:
-    """The function as the runner calls it: itself, where no callback came with the run."""
-    if not os.path.exists(os.path.join(run, rundir.CALLBACKS)):
-        return function
+def with_hooks(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Hooks:
+    """The function with the hooks of the callbacks that came with the run around it."""
     from slurm.callbacks.travel import load_callbacks
     from slurm.context import JobContext
 

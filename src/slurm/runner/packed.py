@@ -13,7 +13,6 @@ from slurm import rundir
 from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
-from slurm.runner.callbacks import hooked
 from slurm.runner.memory import OomCounter
 from slurm.runner.usage import Usage
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
@@ -87,7 +86,7 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
-    function = hooked(function, run, who, header)
+    function = runner.hooked(function, run, who, header)
     with open(os.path.join(run, rundir.METADATA)) as f:
         retry = json.load(f).get("item_retry")
     return Calls(run, who, function, common, header.get("context"), retry)

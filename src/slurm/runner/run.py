@@ -11,7 +11,6 @@ import time
 from slurm import rundir
 from slurm.runner import signals
 from slurm.runner.beat import Beat
-from slurm.runner.callbacks import hooked
 from slurm.runner.memory import OomCounter
 from slurm.runner.usage import Usage
 
@@ -207,6 +206,15 @@ def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[An
             return call_arguments(run, who, blob)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
+
+
+def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:
+    """The function as it is called: itself, where no callback came with the run."""
+    if not os.path.exists(os.path.join(run, rundir.CALLBACKS)):
+        return function
+    from slurm.runner.callbacks import with_hooks
+
+    return with_hooks(function, run, who, header)
 
 
 def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:

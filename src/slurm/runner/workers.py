@@ -12,7 +12,6 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches, signals
-from slurm.runner.callbacks import Hooks
 from slurm.runner.run import kept, say, settle, trouble
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
@@ -104,7 +103,8 @@ class Calls:
         self.run = run
         self.who = who
         self.function = function
-        self._hooks = function if isinstance(function, Hooks) else None
+        hooks = sys.modules.get("slurm.runner.callbacks")
+        self._hooks = function if hooks and isinstance(function, hooks.Hooks) else None
         self.common = common
         self.retry = retry
         self.stop = Stop()
