@@ -8,6 +8,9 @@ import sys
 from pathlib import Path
 
 from slurm import errors
+from slurm.cli import SECTIONS
+from slurm.cli.schema import answers
+from slurm.cli.schema import rows as fields
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
@@ -54,6 +57,32 @@ def errors_table() -> str:
     return _table(rows)
 
 
+def verbs_table() -> str:
+    """Every verb of the command line."""
+    rows = [("command", "what it does")]
+    for title, section in SECTIONS.items():
+        rows.append((f"**{title}**", ""))
+        rows += [(f"`slurm {verb.name}`", verb.about) for verb in section]
+    return _table(rows)
+
+
+def json_tables() -> str:
+    """The JSON of every verb that has one, field by field."""
+    parts = []
+    told: dict[type, str] = {}
+    for verb, kinds in answers().items():
+        for kind in kinds:
+            if kind in told:
+                parts.append(f"### slurm {verb}\n\nThe same as of `{told[kind]}` above.")
+                continue
+            told[kind] = f"slurm {verb}"
+            about = (inspect.getdoc(kind) or "").split("\n")[0]
+            which = f" ({kind.__name__})" if len(kinds) > 1 else ""
+            rows = [("field", "type", "meaning"), *((f"`{n}`", t, m) for n, t, m in fields(kind))]
+            parts.append(f"### slurm {verb}{which}\n\n{about}\n\n{_table(rows)}")
+    return "\n\n".join(parts)
+
+
 def _is_ours(cls: type) -> bool:
     return issubclass(cls, errors.SlurmError)
 
@@ -70,6 +99,8 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "verbs": verbs_table,
+    "json": json_tables,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 
