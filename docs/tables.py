@@ -10,6 +10,9 @@ from pathlib import Path
 
 from slurm import errors
 from slurm.callbacks import contexts
+from slurm.cli import SECTIONS
+from slurm.cli.schema import answers
+from slurm.cli.schema import rows as fields
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
@@ -75,7 +78,7 @@ def error_pages() -> str:
     for cls in every:
         text = [
             f"### {cls.code} {cls.__name__}",
-            f"{_meaning(cls)} Is a `{cls.__bases__[0].__name__}`.",
+            f"{_meaning(cls)} Its base is `{cls.__bases__[0].__name__}`.",
         ]
         below = [f"`{c.__name__}`" for c in every if cls in c.__bases__]
         if cls.__name__ in EXAMPLES:
@@ -97,6 +100,32 @@ def _meaning(cls: type) -> str:
     return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
 
 
+def verbs_table() -> str:
+    """Every verb of the command line."""
+    rows = [("command", "what it does")]
+    for title, section in SECTIONS.items():
+        rows.append((f"**{title}**", ""))
+        rows += [(f"`slurm {verb.name}`", verb.about) for verb in section]
+    return _table(rows)
+
+
+def json_tables() -> str:
+    """The JSON of every verb that has one, field by field."""
+    parts = []
+    told: dict[type, str] = {}
+    for verb, kinds in answers().items():
+        for kind in kinds:
+            if kind in told:
+                parts.append(f"### slurm {verb}\n\nThe same as of `{told[kind]}` above.")
+                continue
+            told[kind] = f"slurm {verb}"
+            about = (inspect.getdoc(kind) or "").split("\n")[0]
+            which = f" ({kind.__name__})" if len(kinds) > 1 else ""
+            rows = [("field", "type", "meaning"), *((f"`{n}`", t, m) for n, t, m in fields(kind))]
+            parts.append(f"### slurm {verb}{which}\n\n{about}\n\n{_table(rows)}")
+    return "\n\n".join(parts)
+
+
 def _is_ours(cls: type) -> bool:
     return issubclass(cls, errors.SlurmError)
 
@@ -115,6 +144,8 @@ TABLES = {
     "errors": errors_table,
     "hooks": hooks_table,
     "error_pages": error_pages,
+    "verbs": verbs_table,
+    "json": json_tables,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 

@@ -20,7 +20,9 @@ _DEPTH = 6
 
 def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
     """All that the job's reason is about; an empty `job` where Slurm does not know the job."""
-    jobs = list(scontrol_records(ask(scontrol_show_command(job_id)), "JobId", _WHOLE_LINE))
+    # Of an array all: how many of it run says why the others wait.
+    whole = scontrol_show_command(job_id.partition("_")[0])
+    jobs = list(scontrol_records(ask(whole), "JobId", _WHOLE_LINE))
     waiting = [job for job in jobs if job.get("JobState") == "PENDING"]
     job = (waiting or jobs or [{}])[0]
     found = {"job": job, "running": sum(j.get("JobState") == "RUNNING" for j in jobs)}  # type: Dict[str, Any]

@@ -19,7 +19,8 @@ from slurm.errors import UsageError
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
-HERE = "here"
+#: This machine: its Slurm, or the embedded scheduler in any case.
+HERE, EMBEDDED = "here", "embedded"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ class Written(Answer):
 
 def init(
     *,
-    hostname: Annotated[str | None, Parameter(help="A login node; `here`: this machine.")] = None,
+    hostname: Annotated[
+        str | None, Parameter(help="A login node; `here`; `embedded`: without Slurm.")
+    ] = None,
     job_base_dir: Annotated[str | None, Parameter(help="The directory of all runs.")] = None,
     partition: Annotated[str | None, Parameter(help="The partition for tasks.")] = None,
     time: Annotated[str | None, Parameter(help="The time limit for tasks.")] = None,
@@ -58,7 +61,9 @@ def init(
     if path.exists() and not force:
         raise UsageError(f"{path} is there already", hint="slurm init --force writes over it")
     ask = _asker(form)
-    host = hostname or ask("login node of the cluster (here: this machine)", HERE)
+    host = hostname or ask(
+        "login node of the cluster (here: this machine; embedded: without Slurm)", HERE
+    )
     cluster = _connect(host)
     facts = cluster.backend.hello()
     found = {row["name"]: row for row in cluster.backend.partitions()}
@@ -82,7 +87,10 @@ def init(
 
 def slurmfile(profile: str, host: str, base: str, options: dict[str, Any]) -> str:
     """The text of a Slurmfile with one profile."""
-    where = f"hostname = {_quoted(host)}" if host != HERE else 'backend_type = "local"'
+    kinds = {HERE: "local", EMBEDDED: "embedded"}
+    where = (
+        f"backend_type = {_quoted(kinds[host])}" if host in kinds else f"hostname = {_quoted(host)}"
+    )
     lines = [f"[{profile}]", where, f"job_base_dir = {_quoted(base)}", "", f"[{profile}.options]"]
     lines += [f"{name} = {_quoted(value)}" for name, value in options.items() if value]
     return "\n".join(lines) + "\n"
@@ -96,6 +104,8 @@ def _quoted(text: str) -> str:
 def _connect(host: str) -> Cluster:
     from slurm.cluster import Cluster
 
+    if host == EMBEDDED:
+        return Cluster("embedded")
     return Cluster() if host == HERE else Cluster(hostname=host)
 
 

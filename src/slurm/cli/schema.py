@@ -38,7 +38,8 @@ def rows(kind: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
         yield prefix + field.name, json_type(plain), meaning
         inner = _inner(plain)
         if inner is not None:
-            yield from rows(inner, f"{prefix}{field.name}[].")
+            many = "[]" if typing.get_origin(plain) is list else ""
+            yield from rows(inner, f"{prefix}{field.name}{many}.")
 
 
 def json_type(kind: Any) -> str:

@@ -141,7 +141,7 @@ def _distance(kind: LimitKind, amount: str, least: bool, never: bool) -> str:
         return f"{amount} too few"
     if kind.per_job or never:
         return f"{amount} too much"
-    return f"{amount} have to become free"
+    return f"{amount} {'has' if amount.startswith('1 ') else 'have'} to become free"
 
 
 def _asked(
@@ -197,8 +197,8 @@ def shown(amount: float, unit: str) -> str:
     if unit == "minutes":
         return format_duration(round(amount * 60))
     number = f"{amount:.1f}".rstrip("0").rstrip(".")
-    plural = "s" if amount != 1 and unit in ("cpu", "node", "job") else ""
-    return f"{number} {'CPU' if unit == 'cpu' else unit}{plural}"
+    plural = "s" if amount != 1 and unit in ("cpu", "node", "job", "gpu") else ""
+    return f"{number} {unit.upper() if unit in ('cpu', 'gpu') else unit}{plural}"
 
 
 def joined(limits: Sequence[Limit]) -> str:

@@ -133,7 +133,7 @@ def _licences(facts: Facts) -> list[Limit]:
                     str(total),
                     str(total - free),
                     asked[name],
-                    f"{max(0, short)} have to become free",
+                    f"{max(0, short)} {'has' if short == 1 else 'have'} to become free",
                 )
             )
     return found
@@ -226,6 +226,8 @@ ROWS: tuple[Row, ...] = (
         _state_of_partition),
     Row("PartitionInactive", "Its partition takes and starts no jobs.", (_OTHER, _ADMIN), True,
         _state_of_partition),
+    Row("PartitionConfig", "No nodes of its partition can satisfy what it asks for.", (_OTHER,),
+        about=_nodes),
     Row("JobHeldUser", "You, or a program of yours, hold it.", (_RELEASE,)),
     Row("JobHeldAdmin", "An administrator holds it, or its priority is 0.", (_ADMIN,)),
     Row("JobHoldMaxRequeue", "It was requeued too often, so Slurm holds it.",
