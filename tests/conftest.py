@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +82,15 @@ def _cluster(**options: object) -> Iterator[RunningCluster]:
         guard.kill()
         guard.communicate()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def own_slurm_cluster() -> Callable[..., AbstractContextManager[RunningCluster]]:
+    """Makes a cluster for a module of tests; takes the options of `slurm.stack.up`.
+
+    Who asks for it sets SLURM_CONF, and takes it back.
+    """
+    return _cluster
 
 
 @pytest.fixture(scope="session")

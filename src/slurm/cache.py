@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors, rundir
+from slurm.callbacks.following import tell_completed
 from slurm.content import Digest
 from slurm.job import Job
 from slurm.metadata import read_metadata
@@ -169,6 +170,7 @@ def finished(cluster: Cluster, found: Found) -> Job[Any]:
     job.cached, job.cache_key = True, key
     job.evidence.records.append(record)
     job.settle(Verdict.VALUE)
+    tell_completed(job)
     return job
 
 

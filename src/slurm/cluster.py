@@ -15,6 +15,8 @@ from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
 from slurm.cache import target_of
+from slurm.callbacks.following import follow
+from slurm.callbacks.gathering import gather
 from slurm.inheritance import inherited
 from slurm.job import Job
 from slurm.journal import Journal, journal_for
@@ -24,7 +26,7 @@ from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
-from slurm.reach import CONNECTION, reached
+from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from slurm.allocation import Allocation
     from slurm.api.slurm_commands import JobStatus
+    from slurm.callbacks import BaseCallback
     from slurm.executor import Executor
     from slurm.files import Progress
     from slurm.model.options import TaskOptions
@@ -47,7 +50,6 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
-DEFAULT_BASE = "~/slurm_jobs"
 BACKENDS = ("local", "embedded", "debug", "ssh")
 
 
@@ -70,7 +72,9 @@ class Cluster:
 
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
     `"debug"` (calls run in this process) or `"ssh"`: the cluster behind the login node `hostname`,
-    reached by your own OpenSSH. All other keywords are defaults for the tasks' options.
+    reached by your own OpenSSH. `callbacks` hear what becomes of runs; `progress=False` shows no
+    live lines where a terminal or a notebook would. All other keywords are defaults for the tasks'
+    options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
@@ -82,6 +86,8 @@ class Cluster:
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
         packaging: PackagingGiven | None = None,
+        callbacks: Sequence[BaseCallback] | None = None,
+        progress: bool | None = None,
         hostname: str | None = None,
         username: str | None = None,
         port: int | None = None,
@@ -92,8 +98,7 @@ class Cluster:
         remote_python: str | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        if hostname is not None and backend_type == "local":
-            backend_type = "ssh"
+        backend_type = kind_of(backend_type, hostname)
         if backend_type not in BACKENDS:
             close = errors.nearest(str(backend_type), BACKENDS)
             raise errors.OptionError(
@@ -110,6 +115,8 @@ class Cluster:
         own = None if packaging is None else check_packaging(packaging, "the cluster")
         outer = above.packaging and check_packaging(above.packaging, OUTER)
         self.packaging = choose(own, outer or None)
+        #: What hears of this cluster's runs.
+        self.callbacks = gather(callbacks, progress)
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
         self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
         self._backend: Backend | None = None
@@ -194,6 +201,12 @@ class Cluster:
     def watcher(self) -> Watcher:
         """What learns how jobs end; clusters with the same target share it."""
         return watcher_for(self.backend)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While somebody waits for results: files are read more often, and progress is shown."""
+        with self.watcher.attention(), self.callbacks.waiting():
+            yield
 
     # ---- submission -----------------------------------------------------------------------------
 
@@ -338,6 +351,7 @@ class Cluster:
 
             return Allocation.of_step(self, name, ids[0]).attach(name)
         jobs = make_jobs(self, name, metadata, ids)
+        follow(self, jobs)
         for job in jobs:
             job.watch()
         self.watcher.refresh_run(name)
@@ -462,9 +476,20 @@ class Cluster:
 
         return diagnose(self)
 
+    @property
+    def host(self) -> str:
+        """The login node, "" where the cluster is this machine's."""
+        return "" if self._how is None else self._how.name
+
     def __repr__(self) -> str:
-        place = f"{self._how.name}:" if self._how is not None else ""
+        place = self.host and f"{self.host}:"
         return f"<Cluster {self.backend_type} {place}{self._base}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from slurm.html import cluster_html
+
+        return cluster_html(self)
 
 
 def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -485,7 +510,7 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 
 
 #: What `Cluster` takes besides options of tasks.
-_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", *CONNECTION)
+_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", "callbacks", "progress", *CONNECTION)
 
 
 #: Arrays up to this size fit every scheduler, so its limits need not be asked for.

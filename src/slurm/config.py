@@ -24,6 +24,7 @@ DEFAULT_PROFILE = "default"
 KEYS = (
     *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
     *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "options"),
+    *("callbacks", "progress"),
 )
 
 #: Those whose values are not text, and what they are.
@@ -32,10 +33,13 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "connect_timeout": ((int, float), "a number of seconds"),
     "ssh_options": ((dict, list), "a table or a list"),
     "packaging": ((str, dict), "text or a table"),
+    "callbacks": ((list,), "a list"),
+    "progress": ((bool,), "true or false"),
 }
 
 #: slurm-sdk's tables, and where their keys go.
 _OLD_TABLES = ("cluster", "packaging", "submit")
+_BESIDE_OLD = ("callbacks",)
 
 
 def find_slurmfile(start: Path | None = None) -> Path:
@@ -93,7 +97,35 @@ def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
     if name != DEFAULT_PROFILE:
         layers.append(profiles[name])
     merged = {k: v for layer in layers for k, v in layer.items() if k != "options"}
+    if "callbacks" in merged:
+        merged["callbacks"] = [_callback(f"{path}, [{name}]", one) for one in merged["callbacks"]]
     return {**merged, **merge(*(layer["options"] for layer in layers))}
+
+
+def _callback(where: str, given: object) -> object:
+    """The callback that `"module:Class"`, or a table with target, args and kwargs, stands for."""
+    import importlib
+
+    table: Mapping[str, Any] = given if isinstance(given, Mapping) else {"target": given}
+    target = table.get("target")
+    if not isinstance(target, str) or set(table) - {"target", "args", "kwargs"}:
+        raise ConfigError(
+            f"{where}: {given!r} is no callback",
+            hint='write "module:Class", or a table with target, args and kwargs',
+        )
+    module, mark, name = target.partition(":")
+    if not mark:
+        module, _, name = target.rpartition(".")
+    try:
+        made: object = getattr(importlib.import_module(module), name)(
+            *table.get("args", ()), **table.get("kwargs", {})
+        )
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: the callback {target} cannot be made: {error}",
+            hint="check that its module can be imported here, and its arguments",
+        ) from error
+    return made
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -177,12 +209,12 @@ def _is_old(table: Mapping[str, Any]) -> bool:
 
 def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key in table:
-        if key in KEYS and key not in _OLD_TABLES:
+        if key in KEYS and key not in (*_OLD_TABLES, *_BESIDE_OLD):
             raise ConfigError(
                 f"{where}: {key!r} stands beside a table of slurm-sdk's form",
                 hint=f"use one form: {', '.join(KEYS)}, or {', '.join(_OLD_TABLES)}",
             )
-        if key not in _OLD_TABLES:
+        if key not in (*_OLD_TABLES, *_BESIDE_OLD):
             _refuse_key(where, key)
     cluster = _table(table, "cluster", where)
     if "backend" in cluster:
@@ -193,4 +225,5 @@ def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     if packaging:
         found["packaging"] = {"type": "auto", **packaging}
     found["options"] = _table(table, "submit", where)
+    found.update({key: table[key] for key in _BESIDE_OLD if key in table})
     return found

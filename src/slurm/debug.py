@@ -9,12 +9,13 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import rundir
 from slurm.array import ArrayJob
 from slurm.cache import call_keys, look_up, target_of
+from slurm.callbacks.following import tell_child, tell_completed, tell_submitted
 from slurm.context import JobContext
 from slurm.job import Job
 from slurm.journal import current_journal
@@ -23,7 +24,8 @@ from slurm.model.states import JobState
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
 from slurm.runner.cache import point
-from slurm.runner.run import dumps
+from slurm.runner.callbacks import Hooks
+from slurm.runner.run import dumps, settle
 from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -68,9 +70,11 @@ class DebugJob(Job[T]):
             options=options,
             submitted=time.time(),
         )
+        tell_submitted(self, task.is_workflow)
         journal = current_journal()
         if journal is not None:
             journal.keep(self.run, [self], self.name)
+            tell_child(cluster, journal, [self])
 
     # Everything that asks about a future reads `_state`: result, done, wait, as_completed, await.
     @property
@@ -99,12 +103,7 @@ class DebugJob(Job[T]):
         before = dict(os.environ)
         os.environ.update(self._environment)
         try:
-            value = self._function(*args, **kwargs)
-            if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                import asyncio
-
-                value = asyncio.run(value)  # type: ignore[arg-type]
-            self._decoded = (value, None)
+            self._decoded = (settle(self._hooked()(*args, **kwargs)), None)
         except Exception as error:  # noqa: BLE001 - the function's exception is its outcome
             self._decoded = (None, error)
         finally:
@@ -113,6 +112,17 @@ class DebugJob(Job[T]):
         if self.cache_key is not None and self._decoded[1] is None:
             _store(self, self._decoded[0])
         self.set_result(None)  # type: ignore[arg-type]
+        tell_completed(self)
+
+    def _hooked(self) -> Callable[..., Any]:
+        """The function with the hooks of callbacks around it, which elsewhere run in the job."""
+        callbacks = self.cluster.callbacks
+        if not callbacks:
+            return self._function
+        context = JobContext(self._variables(), self.path)
+        facts = {"target": target_of(self._task.unwrapped), "is_workflow": self._task.is_workflow}
+        numbers = {"index": self.index, "rank": 0, "attempt": 0}
+        return Hooks(self._function, callbacks, context, self.path, {**facts, **numbers})
 
     def _variables(self) -> dict[str, str]:
         return {
@@ -145,6 +155,21 @@ class DebugJob(Job[T]):
     def path(self) -> str:
         """Where `output_dir` and `checkpoint_dir` lie."""
         return os.path.join(os.path.expanduser(self.cluster._base), self.run)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it has run, without running it."""
+        return self._decoded is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has run and has a value."""
+        return self._decoded is not None and self._decoded[1] is None
+
+    @property
+    def known_state(self) -> JobState:
+        """The same as `state`."""
+        return self.state
 
     @property
     def state(self) -> JobState:

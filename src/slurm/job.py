@@ -52,6 +52,8 @@ class Job(JobView[T], Generic[T]):
     call_name: str | None = None
     #: Where the call stands, if its job may be followed by another one; see `slurm.retry`.
     again: Again | None = None
+    #: Who wants to hear of each change of state; it must neither wait nor ask.
+    follower: Callable[[Job[Any]], None] | None = None
 
     def __init__(
         self,
@@ -221,7 +223,7 @@ class Job(JobView[T], Generic[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster.watcher.attention():
+        with self.cluster.waiting():
             self.add_done_callback(done)
             yield from over.__await__()
         return self.result()
@@ -230,7 +232,7 @@ class Job(JobView[T], Generic[T]):
         if super().done():
             return
         self.watch()
-        with self.cluster.watcher.attention(), self._condition:
+        with self.cluster.waiting(), self._condition:
             if not self._condition.wait_for(super().done, timeout):
                 raise TimeoutError(
                     f"{self.name} (job {self.id}) is {self.state.value} after {timeout} s; "
@@ -402,6 +404,12 @@ class Job(JobView[T], Generic[T]):
             told = self.state.value
         job_id = "" if self.key is None else self.key.job_id  # asking for `id` would submit it
         return f"<Job {job_id} {self.name} {told}>".replace(" >", ">").replace(" ?>", ">")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; as far as this process knows, without looking."""
+        from slurm.html import job_html
+
+        return job_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

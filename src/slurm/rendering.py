@@ -248,6 +248,21 @@ sdk_now() {
   printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
 }
 
+# The most memory that the job has used on this node, where the kernel keeps it.
+sdk_memory() {
+  local kind group file
+  sdk_peak=''
+  while IFS=: read -r _ kind group; do
+    group=${group%%/step_*}
+    case $kind:$group in
+      *memory*:*slurm*/job_*) file=/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes ;;
+      :*slurm*/job_*) file=/sys/fs/cgroup$group/memory.peak ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r sdk_peak < "$file"
+  done 2>/dev/null < /proc/self/cgroup
+}
+
 # A death is recorded by bash alone, since Python may be what died.
 sdk_exit() {
   local status=$?
@@ -255,7 +270,9 @@ sdk_exit() {
   [ -n "$sdk_code" ] && status=$sdk_code
   sdk_now
   local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
+  sdk_memory || :
   line="$line signal=${sdk_signal:-0} elapsed=$SECONDS$sdk_oom time=$sdk_time"
+  line="$line${sdk_peak:+ peak=$sdk_peak}"
   printf '%s\n' "$line" >> "$sdk_events"
   line="$line host=$sdk_host"
   printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
@@ -413,11 +430,12 @@ def _start(job: Submission) -> list[str]:
     if job.step:
         # The pilot says what part of its allocation this is. The ranks agree on where they meet.
         lines += ["export SLURM_SDK_RANKS=1"] if job.ranks else []
-        words = [*srun, "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *words]
+        label = _label(job) if job.ranks else []
+        words = [*srun, "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *label, *words]
     elif job.ranks:
         lines += _rendezvous()
         flags = torchrun_flags(job.options) if _torchrun(job) else _cpus_flag(job)
-        words = [*srun, "--kill-on-bad-exit=1", *flags, *words]
+        words = [*srun, "--kill-on-bad-exit=1", *_label(job), *flags, *words]
     elif job.environment.srun:
         words = [*srun, "--nodes=1", "--ntasks=1", *_cpus_flag(job), *words]
     # The warning is ignored until the runner has its handler: it would kill Python. The child
@@ -456,6 +474,11 @@ def _python_words(job: Submission) -> list[str]:
     if job.pack is not None:
         words += [str(job.pack.size), str(job.pack.items), str(job.pack.workers)]
     return [*words, str(ranks_per_node(job.options))] if torchrun else words
+
+
+def _label(job: Submission) -> list[str]:
+    """Each line of the log says which rank printed it; of torchrun srun knows the nodes only."""
+    return [] if _torchrun(job) else ["--label"]
 
 
 def _cpus_flag(job: Submission) -> list[str]:

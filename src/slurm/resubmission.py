@@ -14,6 +14,7 @@ from slurm.model.again import Retry
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
+from slurm.packaging import Prepared
 from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.packaging.inherit import read_environment
@@ -32,8 +33,9 @@ def resubmit(
     indexes: Sequence[int],
     options: Mapping[str, Any],
     pack: int | None = None,
+    single: bool = False,
 ) -> ArrayJob[Any]:
-    """Submit these calls of a run anew, as an array of their own."""
+    """Submit these calls of a run anew, as an array of their own; `single`: one call as one job."""
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
     merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
@@ -62,8 +64,8 @@ def resubmit(
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
-    cut = cluster.cut(count, submission.throttle is not None)
-    plan = Plan(name, submission, function, arguments, cut, ())
+    cut = None if single else cluster.cut(count, submission.throttle is not None)
+    plan = Plan(name, submission, function, arguments, cut, (), Prepared(submission.environment))
     jobs = once(
         cluster,
         function.target,

@@ -44,6 +44,8 @@ INBOX = "inbox"
 STEPS = "steps.txt"
 CALLS = "calls"
 CACHE_KEYS = "cache.txt"
+CALLBACKS = "callbacks.bin"
+FRAMES = "frames"
 SHARED_FOLDER = "shared"
 
 #: The folders that every run has from the start.
@@ -381,6 +383,14 @@ def _one_word(text: str) -> str:
 def append_event(run: str, line: str) -> None:
     """Append one event line to this host's events of the run."""
     append(os.path.join(run, EVENTS, host_token() + ".txt"), line.encode() + b"\n", sync=False)
+
+
+def append_frames(run: str, line: bytes) -> "List[Any]":
+    """Append the frames of a call that raised; returns where: file, offset, length."""
+    make_private_folder(os.path.join(run, FRAMES))
+    name = FRAMES + "/" + host_token() + ".txt"
+    end = append(os.path.join(run, name), line + b"\n", sync=False)
+    return [name, end - len(line) - 1, len(line)]
 
 
 def decode_events(data: bytes) -> "Tuple[List[Event], int]":

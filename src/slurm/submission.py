@@ -15,6 +15,8 @@ from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
+from slurm.callbacks.following import follow, preparing, submitting, tell_child
+from slurm.callbacks.travel import callbacks_file
 from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
@@ -62,8 +64,8 @@ class Plan:
     arguments: ShippedArguments
     cut: Cut | None
     upstream: tuple[Dependency, ...]
-    #: Brings what the environment needs to the cluster, where it is not there yet.
-    deliver: Callable[[Cluster], None] | None = None
+    #: What packaging decided.
+    prepared: Prepared
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
 
@@ -205,6 +207,8 @@ class Submitter(Generic[P, T]):
             job.take_place(sent)
             if journal is not None:
                 journal.keep_one(job)
+        follow(self.cluster, jobs)
+        for job in jobs:
             job.watch()
 
     def map(
@@ -287,7 +291,10 @@ class Submitter(Generic[P, T]):
     def prepare(self) -> Prepared:
         """How the task's code gets to the node."""
         asked = (self.cluster, self.packaging, self.task.unwrapped, self.options)
-        return prepare(Request(*asked, dry=self.dry))
+        with preparing(self.cluster, self.task.name, self.packaging.kind) as made:
+            prepared = prepare(Request(*asked, dry=self.dry))
+            made.environment = prepared.environment
+        return prepared
 
     def ship_function(self, prepared: Prepared | None = None) -> Code:
         """The function as it is now, in the form in which it travels."""
@@ -357,8 +364,7 @@ class Submitter(Generic[P, T]):
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
-        prepared = code.prepared
-        return Plan(name, submission, code.function, arguments, cut, conditions, prepared.deliver)
+        return Plan(name, submission, code.function, arguments, cut, conditions, code.prepared)
 
     def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls. `names` are theirs in a workflow."""
@@ -393,6 +399,23 @@ def send(
     journal = cluster.journal
     if journal is not None:
         journal.note(names, plan.name, plan.submission.relative)
+    with submitting(cluster, plan) as told:
+        jobs = _submit(cluster, plan, arguments)
+        told += jobs
+    if journal is not None:
+        journal.keep(plan.submission.relative, jobs)
+        tell_child(cluster, journal, jobs)
+    for job in jobs:
+        job.options = plan.options
+    if watch:
+        follow(cluster, jobs)
+        for job in jobs:
+            job.watch()
+    return jobs
+
+
+def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+    journal = cluster.journal
     submission, submitted = plan.submission, time.time()
     metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
     files = {
@@ -408,6 +431,8 @@ def send(
     if policy is not None:
         files[rundir.RETRY] = _json(policy)
         files[rundir.GUARD] = render_guard_script(submission).encode()
+    with sending(cluster, plan.prepared):
+        files.update(callbacks_file(cluster, plan.function.workflow))
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
@@ -434,15 +459,8 @@ def send(
         smaller = _smaller(cluster, plan)
         if smaller is None:
             raise
-        return send(cluster, smaller, arguments, watch, names)
-    jobs = make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
-    if journal is not None:
-        journal.keep(submission.relative, jobs)
-    for job in jobs:
-        job.options = plan.options
-        if watch:
-            job.watch()
-    return jobs
+        return _submit(cluster, smaller, arguments)
+    return make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
 
 
 def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
@@ -450,9 +468,9 @@ def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
     try:
         return submit()
     except errors.NotDelivered:
-        if plan.deliver is None:
+        if plan.prepared.deliver is None:
             raise
-    plan.deliver(cluster)
+    plan.prepared.deliver(cluster)
     return submit()
 
 

@@ -65,6 +65,7 @@ class Workflow(Task[P, T]):
         """Run the function in this process, with its children's runs below a run of its own."""
         from slurm.model.ids import make_run_name
         from slurm.returned import resolve
+        from slurm.runner.run import settle
 
         name = run or cluster.place(make_run_name(self.name, time.localtime(), os.urandom(3).hex()))
         base = os.path.abspath(os.path.expanduser(cluster.directory))
@@ -73,12 +74,7 @@ class Workflow(Task[P, T]):
         before = set_current(Journal(base, name, on_disk=False))
         try:
             with cluster:
-                value: Any = self._function(*args, **kwargs)
-                if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                    import asyncio
-
-                    value = asyncio.run(value)
-                return resolve(value)  # type: ignore[no-any-return]
+                return resolve(settle(self._function(*args, **kwargs)))  # type: ignore[no-any-return]
         finally:
             set_current(before)
 

@@ -20,8 +20,9 @@ LAYERS: list[set[str]] = [
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
+        "runlist", "html", "inside", "postmortem",
     },
-    {"failure", "outcome"},
+    {"failure", "outcome", "why", "efficiency", "cost"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
@@ -36,6 +37,8 @@ SUBMITS = {
 SUBMITS["retry.py"] = {"api"}
 # What looks for Pythons on a node looks as the agent does.
 SUBMITS["install.py"] = {"api"}
+# What a user wants to hear of in the job travels with the run.
+SUBMITS["callbacks.py"] = {"callbacks"}
 
 
 def _modules() -> list[Path]:

@@ -474,7 +474,7 @@ def test_ranks_start_through_srun_with_a_place_to_meet(script: Script, tmp_path:
     script.env = {"PATH": f"{tools}:{os.environ['PATH']}"}
     assert script.finish(RAN, ntasks=2, cpus_per_task=4)[0] == 3
     words = (script.run / "srun").read_text().splitlines()
-    assert words[:2] == ["--kill-on-bad-exit=1", "--cpus-per-task=4"]
+    assert words[:3] == ["--kill-on-bad-exit=1", "--label", "--cpus-per-task=4"]
     assert words[-1] == str(script.run)
     host, _, port = (script.run / "master").read_text().strip().partition(":")
     assert host

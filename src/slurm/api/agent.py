@@ -12,7 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import door, family, listing, retries, runtimes
+from slurm.api import door, family, listing, retries, runtimes, upkeep
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -394,10 +394,21 @@ class Agent:
 
     def list(self, what: str) -> Any:
         """The queue, nodes, partitions or limits of the cluster."""
-        if what not in ("queue", "nodes", "partitions", "limits"):
+        if what not in ("queue", "nodes", "partitions", "limits", "all_jobs"):
             raise AgentError("request", f"there is no list of {what!r}")
+        if what == "all_jobs" and not hasattr(self.scheduler, what):
+            return listing.own_queue(self)
         found = getattr(self.scheduler, what)()
         return [list(row) for row in found] if what == "queue" else found
+
+    def explain(self, job: str, run: str) -> Dict[str, Any]:
+        """What the scheduler can say about why a job of a run waits."""
+        if not hasattr(self.scheduler, "explain"):
+            return {"job": {}, "nodes": self.scheduler.nodes(), "queue": listing.waiting(self)}
+        found = self.scheduler.explain(job.partition(";")[0])  # type: Dict[str, Any]
+        if found["job"].get("WorkDir") != self._path(run):
+            return {"job": {}}  # the id names somebody else's job by now
+        return found
 
     def accounting(self, jobs: Sequence[str], since: float) -> List[List[Any]]:
         """What accounting keeps of jobs, one row per attempt; nothing where there is none."""
@@ -432,6 +443,35 @@ class Agent:
     def find_run(self, text: str) -> str:
         """The run of `last`, a name or its begin, a path or a job id, relative to the base."""
         return listing.find_run(self.base, text)
+
+    def runs(self, after: str, sizes: Dict[str, int], limit: int) -> Dict[str, Any]:
+        """The runs that are here, with what is new about them."""
+        return listing.runs(self, after, sizes, limit)
+
+    def run_states(self, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict[str, Any]]:
+        """What the scheduler says about whole runs."""
+        return listing.states(self, jobs)
+
+    def budget(self, account: str) -> List[Dict[str, Any]]:
+        """The limits of an account with their use; nothing where there is no accounting."""
+        found = getattr(self.scheduler, "budget", None)
+        return found(account) if found is not None else []
+
+    def usage(self, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
+        """What a run's processes said they used, and what accounting says."""
+        return upkeep.usage(self, run, jobs, since)
+
+    def run_sizes(self, runs: Sequence[str]) -> Dict[str, int]:
+        """The bytes that runs take on the disk."""
+        return upkeep.sizes(self, runs)
+
+    def remove_runs(self, runs: Sequence[str]) -> List[Tuple[str, str]]:
+        """Remove runs that nothing needs any more; those that stay, each with the reason."""
+        return upkeep.remove(self, runs)
+
+    def check(self) -> Dict[str, Any]:
+        """What a doctor wants to know about this machine."""
+        return upkeep.check(self)
 
     def changes(self, seen: Optional[Dict[str, int]]) -> Tuple[Dict[str, int], List[str]]:
         """Which runs had an end since the sizes in `seen`, and the new sizes; None starts now."""

@@ -244,9 +244,53 @@ class Backend(ABC):
         data: bytes = self._call("read_value", run, name)
         return data
 
+    def runs(self, after: str, sizes: dict[str, int], limit: int) -> dict[str, Any]:
+        """The runs that are there, newest first, with what is new since `after` and `sizes`."""
+        found: dict[str, Any] = self._call("runs", after, sizes, limit)
+        return found
+
+    def run_states(self, jobs: Sequence[tuple[str, str, float]]) -> dict[str, dict[str, Any]]:
+        """The scheduler's word on whole runs, each given as (run, job id, submitted)."""
+        found: dict[str, dict[str, Any]] = self._call("run_states", list(jobs))
+        return found
+
     def queue(self) -> list[JobStatus]:
         """This user's jobs that have not ended."""
         return [JobStatus(*row) for row in self._call("list", "queue")]
+
+    def budget(self, account: str) -> list[dict[str, Any]]:
+        """The limits of an account with their use; "" is the default account."""
+        found: list[dict[str, Any]] = self._call("budget", account)
+        return found
+
+    def usage(self, run: str, jobs: Sequence[str], since: float) -> dict[str, Any]:
+        """What a run's processes said they used, and what accounting says of these jobs."""
+        found: dict[str, Any] = self._call("usage", run, list(jobs), since)
+        return found
+
+    def run_sizes(self, runs: Sequence[str]) -> dict[str, int]:
+        """The bytes that runs take on the disk."""
+        found: dict[str, int] = self._call("run_sizes", list(runs))
+        return found
+
+    def remove_runs(self, runs: Sequence[str]) -> dict[str, str]:
+        """Remove runs with all in them; those that stay, each with the reason."""
+        return dict(self._call("remove_runs", list(runs)))
+
+    def check(self) -> dict[str, Any]:
+        """What a doctor wants to know about the place where the scheduler is."""
+        found: dict[str, Any] = self._call("check")
+        return found
+
+    def all_jobs(self) -> list[dict[str, Any]]:
+        """Everybody's jobs that have not ended."""
+        rows: list[dict[str, Any]] = self._call("list", "all_jobs")
+        return rows
+
+    def explain(self, job: JobKey) -> dict[str, Any]:
+        """What the scheduler can say about why a job waits; an empty `job`: it does not know it."""
+        found: dict[str, Any] = self._call("explain", job.bare, job.run)
+        return found
 
     def accounting(self, jobs: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting keeps of jobs since a time, one row per attempt."""

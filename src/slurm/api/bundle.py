@@ -21,6 +21,8 @@ MODULES = (
     "slurm.api.slurm_answers",
     "slurm.api.family",
     "slurm.api.listing",
+    "slurm.api.reasons",
+    "slurm.api.upkeep",
     "slurm.api.retries",
     "slurm.api.retry_rules",
     "slurm.api.runtimes",

@@ -118,7 +118,7 @@ class SshBackend(Backend):
             raise AssertionError
 
     def _connect(self) -> Link:
-        control = self._control()
+        control = self.control()
         if control is not None and self._link is not None and self._link.stalled:
             # The control process may believe in a connection that is gone: a new one is made.
             _run(openssh.control_words(self.how, control, "exit"))
@@ -131,7 +131,7 @@ class SshBackend(Backend):
             _run(openssh.control_words(self.how, control, "exit"))
             return self._open(control)
 
-    def _control(self) -> str | None:
+    def control(self) -> str | None:
         """Our own control socket; None where the user's configuration has one for this host."""
         if sys.platform == "win32":
             return None

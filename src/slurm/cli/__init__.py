@@ -49,17 +49,42 @@ class Verb(NamedTuple):
 # A verb is imported only when it is called, and cyclopts with rich only then, too:
 # `slurm --help` is made from this table and answers at once.
 SECTIONS: dict[str, tuple[Verb, ...]] = {
-    "Runs": (
-        Verb("graph", "graph:graph", "draw a workflow's jobs, what waits for what, with times"),
-        Verb("logs", "logs:logs", "show what a job printed, or follow it while it runs"),
+    "Run": (
+        Verb("run", "run:run", "run a task of a file, or a script, on a cluster"),
         Verb("plan", "plan:plan", "show what a script would submit, and why; submits nothing"),
+        Verb("rerun", "rerun:rerun", "run a run, or what failed of it, again, with other options"),
+        Verb("cancel", "cancel:cancel", "cancel runs"),
+    ),
+    "Look": (
+        Verb("ls", "ls:ls", "list the runs, newest first"),
+        Verb("show", "show:show", "show a run: its jobs, times, options and last words"),
+        Verb("logs", "logs:logs", "show what a job printed, or follow it while it runs"),
+        Verb("attach", "attach:attach", "follow a run until it is over: states and log"),
+        Verb("wait", "wait:wait", "wait until runs are over"),
+        Verb("result", "result:result", "print what a run returned"),
+        Verb("graph", "graph:graph", "draw a workflow's jobs, what waits for what, with times"),
+        Verb("why", "why:why", "say why a job waits, or why it failed, and what helps"),
+        Verb("eff", "eff:eff", "say how well a run used what it asked for, and what to ask for"),
+    ),
+    "Go inside": (
+        Verb("shell", "shell:shell", "open a shell, or run a command, inside a running job"),
+        Verb("forward", "forward:forward", "bring a port of a running job to this machine"),
+        Verb("debug", "debug:debug", "start the debugger where a job's function raised"),
     ),
     "Clusters": (
+        Verb("top", "top:top", "jobs, arrays, nodes and logs on the whole screen"),
+        Verb("queue", "views:queue", "the jobs in the queue"),
+        Verb("nodes", "views:nodes", "the nodes and how full they are"),
+        Verb("partitions", "views:partitions", "the partitions and how full they are"),
+        Verb("gc", "gc:gc", "remove old runs"),
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
         Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
-        Verb("login", "login:login", "open a connection to a host that asks for a password"),
     ),
-    "This program": (
+    "Set up": (
+        Verb("init", "init:init", "write a Slurmfile, after three questions and a look around"),
+        Verb("doctor", "doctor:doctor", "check that everything works, and say what does not"),
+        Verb("login", "login:login", "open a connection to a host that asks for a password"),
+        Verb("mcp", "mcp:mcp", "serve the verbs that look as tools for assistants (MCP)"),
         Verb("completion", "completion:completion", "print the completion of bash, zsh or fish"),
     ),
 }

@@ -6,9 +6,9 @@ A verb is a function. It takes `common: Common` (or `Form` where it needs no clu
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from slurm.cli.screen import Screen, screen_of
 from slurm.errors import SlurmError
 
 if TYPE_CHECKING:
+    from slurm.api.backend import Backend
     from slurm.cluster import Cluster
 
 #: A run, as a person names it.
@@ -35,6 +36,9 @@ class Answer:
     A field's type is `Annotated[type, "what it means"]`: docs/cli.md is made of that.
     """
 
+    #: Whether it is said beside what was asked for: as text it goes to standard error.
+    aside = False
+
     @property
     def exit_code(self) -> int:
         """How the program ends: see `slurm.cli`."""
@@ -44,9 +48,12 @@ class Answer:
         """The answer for a person, one line of the terminal at a time."""
         raise NotImplementedError
 
-    def as_dict(self) -> dict[str, Any]:
-        """The answer for a program."""
-        return dataclasses.asdict(self)  # type: ignore[call-overload, no-any-return]
+    def as_json(self, indent: int = 2) -> str:
+        """The answer for a program; values that JSON does not know as Python writes them."""
+        import msgspec
+
+        data = msgspec.json.encode(self, enc_hook=repr)
+        return msgspec.json.format(data, indent=indent).decode()
 
 
 @dataclass(frozen=True)
@@ -89,24 +96,31 @@ class Common(Form):
         It is that of --cluster, else the Slurmfile's default profile, else this machine's.
         """
         from slurm.cluster import Cluster
-        from slurm.config import has_profile
+
+        return Cluster(**self._arguments(run))
+
+    def backend(self) -> Backend:
+        """The same without a cluster around it, which takes longer to import than to ask."""
+        from slurm.reach import open_backend
+
+        return open_backend(self._arguments())
+
+    def _arguments(self, run: str | None = None) -> dict[str, Any]:
+        from slurm.config import find_slurmfile, has_profile, load_profile
+        from slurm.reach import DEFAULT_BASE
 
         given = {k: v for k in ("hostname", "job_base_dir") if (v := getattr(self, k)) is not None}
+        if self.cluster in ("local", "embedded") and not has_profile(self.cluster):
+            return {"backend_type": self.cluster, **given}
         if self.cluster is not None:
-            if self.cluster in ("local", "embedded") and not has_profile(self.cluster):
-                return Cluster(self.cluster, **given)
-            return Cluster.from_env(self.cluster, **given)
-        if run is not None and not given and os.sep in run:
-            base = _base_above(run)
-            if base is not None:
-                return Cluster(_scheduler_of(base, run), job_base_dir=base)
-        if not self.hostname and has_profile(None):
-            return Cluster.from_env(None, **given)
-        plain = Cluster(**given)
+            return {**load_profile(find_slurmfile(), self.cluster), **given}
+        base = _base_above(run) if run is not None and os.sep in run and not given else None
+        if base is None and not self.hostname and has_profile(None):
+            return {**load_profile(find_slurmfile()), **given}
         if run is None or self.hostname:
-            return plain
-        base = Path(os.path.expanduser(plain.directory))
-        return Cluster(_scheduler_of(base, run), job_base_dir=base)
+            return given
+        base = base or Path(os.path.expanduser(self.job_base_dir or DEFAULT_BASE))
+        return {"backend_type": _scheduler_of(base, run), "job_base_dir": str(base)}
 
     def attach(self, run: str) -> Any:
         """The Job or ArrayJob of a run, on its cluster."""
@@ -147,7 +161,7 @@ def present(answer: object, as_json: bool) -> int:
         return answer
     if isinstance(answer, Answer):
         if as_json:
-            print(json.dumps(answer.as_dict(), indent=2, default=str))
+            print(answer.as_json())
         else:
             screen = screen_of()
             for line in answer.lines(screen):
@@ -157,9 +171,12 @@ def present(answer: object, as_json: bool) -> int:
         code = 0
         for one in answer:
             if as_json:
-                print(json.dumps(one.as_dict(), default=str), flush=True)
+                print(one.as_json(indent=0), flush=True)
             else:
-                print("\n".join(one.lines(screen_of())), flush=True)
+                out = sys.stderr if one.aside else sys.stdout
+                screen = screen_of(out)
+                for line in one.lines(screen):
+                    print(screen.plain(line), file=out, flush=True)
             code = max(code, one.exit_code)
         return code
     return 0

@@ -8,10 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm import ArrayJob
 from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.opened import open_run
 from slurm.cli.screen import Screen
-from slurm.errors import UsageError
 
 
 @dataclass(frozen=True)
@@ -35,15 +34,12 @@ def logs(
     ] = False,
     lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many last lines.")] = 10,
     stderr: Annotated[bool, Parameter(negative="", help="The other stream.")] = False,
+    task: Annotated[int | None, Parameter(help="Of an array: the one with this number.")] = None,
+    rank: Annotated[int | None, Parameter(help="Of a job with ranks: this one's lines.")] = None,
     common: Common = COMMON,
 ) -> Iterator[LogLine]:
     """Print the last lines of a job's log; with --follow each new one as it comes."""
-    job = common.attach(run)
-    if isinstance(job, ArrayJob):
-        raise UsageError(
-            f"{run} is an array of {len(job)} jobs, each with a log of its own",
-            hint=f"name one of them: slurm logs {job[0].id}",
-        )
+    job = open_run(common, run, ask=False).of_task(task).one("logs")
     stream = "err" if stderr else "out"
-    for line in job.tail(lines, follow=follow, stderr=stderr):
+    for line in job.tail(lines, follow=follow, stderr=stderr, rank=rank, labels=True):
         yield LogLine(job.id, stream, line)

@@ -13,18 +13,18 @@ from slurm.cli import verbs
 from slurm.cli.frame import Answer
 
 
-def answers() -> dict[str, type[Answer]]:
-    """The answer of each verb; verbs that print something else, or nothing, are left out."""
-    found: dict[str, type[Answer]] = {}
+def answers() -> dict[str, tuple[type[Answer], ...]]:
+    """The answers that each verb may give; groups of verbs are left out."""
+    found: dict[str, tuple[type[Answer], ...]] = {}
     for verb in verbs():
         module, _, name = verb.place.partition(":")
         function = getattr(importlib.import_module(f"slurm.cli.{module}"), name)
         if not inspect.isfunction(function):
             continue
         kind = typing.get_type_hints(function).get("return")
-        inner = (typing.get_args(kind) or (kind,))[0]
-        if isinstance(inner, type) and issubclass(inner, Answer):
-            found[verb.name] = inner
+        if typing.get_origin(kind) is Iterator:
+            kind = typing.get_args(kind)[0]
+        found[verb.name] = typing.get_args(kind) or (kind,)
     return found
 
 
@@ -38,7 +38,8 @@ def rows(kind: type, prefix: str = "") -> Iterator[tuple[str, str, str]]:
         yield prefix + field.name, json_type(plain), meaning
         inner = _inner(plain)
         if inner is not None:
-            yield from rows(inner, f"{prefix}{field.name}[].")
+            many = "[]" if typing.get_origin(plain) is list else ""
+            yield from rows(inner, f"{prefix}{field.name}{many}.")
 
 
 def json_type(kind: Any) -> str:

@@ -80,26 +80,35 @@ def table(
 ) -> Iterator[str]:
     """The lines of a table; it is narrowed until it fits the screen."""
     texts = [["" if cell is None else screen.plain(str(cell)) for cell in row] for row in rows]
-    shown = list(range(len(columns)))
-    widths = [max(len(columns[i].head), *(len(row[i]) for row in texts), 0) for i in shown]
-    if screen.width is not None:
-        while _width(widths, shown) > screen.width:
-            spare = max(shown, key=lambda i: columns[i].spare)
-            if not columns[spare].spare:
-                break
-            shown.remove(spare)
-        excess = _width(widths, shown) - screen.width
-        if excess > 0:
-            widest = max(shown, key=lambda i: widths[i])
-            widths[widest] = max(4, widths[widest] - excess)
+    widths = [max(map(len, cells)) for cells in zip([c.head for c in columns], *texts, strict=True)]
+    shown = _shown(columns, widths, screen)
     heads = [_pad(columns[i], columns[i].head, widths[i]) for i in shown]
     yield screen.paint("  ".join(heads).rstrip(), "bold")
     for row in texts:
         cells = []
         for i in shown:
             cell = _pad(columns[i], screen.cut(row[i], widths[i]), widths[i])
-            cells.append(screen.state(row[i], cell) if columns[i].is_state else cell)
+            if screen.colour and columns[i].is_state:
+                cell = screen.state(row[i], cell)
+            cells.append(cell)
         yield "  ".join(cells).rstrip()
+
+
+def _shown(columns: Sequence[Column], widths: list[int], screen: Screen) -> list[int]:
+    """The columns that fit, their widths narrowed where even those that must be there do not."""
+    shown = list(range(len(columns)))
+    if screen.width is None:
+        return shown
+    while _width(widths, shown) > screen.width:
+        spare = max(shown, key=lambda i: columns[i].spare)
+        if not columns[spare].spare:
+            break
+        shown.remove(spare)
+    excess = _width(widths, shown) - screen.width
+    if excess > 0:
+        widest = max(shown, key=lambda i: widths[i])
+        widths[widest] = max(4, widths[widest] - excess)
+    return shown
 
 
 def _width(widths: Sequence[int], shown: Sequence[int]) -> int:
@@ -108,6 +117,45 @@ def _width(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 def _pad(column: Column, text: str, width: int) -> str:
     return text.rjust(width) if column.right else text.ljust(width)
+
+
+def span(seconds: float | None) -> str:
+    """A time in a few letters: `8s`, `2m05s`, `3h07m`, `4d02h`; nothing for None."""
+    if seconds is None:
+        return ""
+    whole = max(0, int(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}d{hours:02d}h"
+    if hours:
+        return f"{hours}h{minutes:02d}m"
+    return f"{minutes}m{rest:02d}s" if minutes else f"{rest}s"
+
+
+def bar(part: float, whole: float, width: int = 8) -> str:
+    """A bar that is as full as it says."""
+    full = round(width * min(1.0, max(0.0, part / whole))) if whole else 0
+    return "█" * full + "░" * (width - full)
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that a person reads."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 10 else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def ago(when: float, now: float) -> str:
+    """How long ago something was, in its largest unit."""
+    seconds = max(0, int(now - when))
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"
 
 
 def screen_of(stream: object = None) -> Screen:

@@ -16,6 +16,7 @@ from slurm.runner.cache import announce
 from slurm.runner.memory import OomCounter
 from slurm.runner.ranges import Queue
 from slurm.runner.retry import is_retried_for_memory
+from slurm.runner.usage import Usage
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
@@ -49,8 +50,10 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         return runner.record(run, who, batches.PACK, header, payload, 1)
     pack = Pack(calls, Queue(first, stop, set(over)), workers)
     pack.failed = sum(over.values())
+    usage = Usage()
     try:
-        pack.work()
+        with usage:
+            pack.work()
         pack.sync()
     except OSError as error:
         runner.say(f"slurm-sdk: the results could not be written: {error}\n")
@@ -60,6 +63,7 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     if pack.code is not None:
         return pack.code
     header, code = pack.summary(stop - first)
+    header["usage"] = usage.report()
     return runner.record(run, who, batches.PACK, header, b"", code)
 
 
@@ -91,6 +95,7 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    function = runner.hooked(function, run, who, header)
     with open(os.path.join(run, rundir.METADATA)) as f:
         retry = json.load(f).get("item_retry")
     return Calls(run, who, function, common, header.get("context"), retry)

@@ -12,6 +12,7 @@ from slurm import rundir
 from slurm.runner import signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
+from slurm.runner.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,13 +60,14 @@ def main(argv: List[str]) -> int:
         announce(os.environ)
     oom = OomCounter()
     try:
-        with Beat(run):
+        with Beat(run), Usage() as usage:
             kind, header, payload, code = outcome(run, who)
     except Postponed:
         say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
         return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
+    header["usage"] = usage.report()
     return record(run, who, kind, header, payload, code)
 
 
@@ -103,18 +105,34 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
         value = settle(function(*args, **kwargs))
     except Postponed:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+    except (Refused, SystemExit) as error:
         return trouble(error)
+    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+        from slurm.runner import postmortem
+
+        place = postmortem.keep(run, error)
+        kind, header, payload, code = trouble(error)
+        header["frames"] = place
+        return kind, header, payload, code
     return kept(value)
 
 
 def settle(value: Any) -> Any:
     """What the function returned; a coroutine is run to its end."""
-    if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-        import asyncio
+    if not (hasattr(value, "__await__") and hasattr(value, "cr_frame")):
+        return value
+    import asyncio
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         return asyncio.run(value)
-    return value
+    # In a notebook a loop runs already in this thread: this one needs a thread of its own.
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(contextvars.copy_context().run, asyncio.run, value).result()
 
 
 def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
@@ -175,7 +193,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         from slurm.runner.workflow import orchestrate
 
         function = orchestrate(function, run, who.index)
-    return function, args, kwargs
+    return hooked(function, run, who, header), args, kwargs
 
 
 def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
@@ -195,6 +213,15 @@ def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[An
             return call_arguments(run, who, blob)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
+
+
+def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:
+    """The function as it is called: itself, where no callback came with the run."""
+    if not os.path.exists(os.path.join(run, rundir.CALLBACKS)):
+        return function
+    from slurm.runner.callbacks import with_hooks
+
+    return with_hooks(function, run, who, header)
 
 
 def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:

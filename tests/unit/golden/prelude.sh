@@ -19,6 +19,21 @@ sdk_now() {
   printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
 }
 
+# The most memory that the job has used on this node, where the kernel keeps it.
+sdk_memory() {
+  local kind group file
+  sdk_peak=''
+  while IFS=: read -r _ kind group; do
+    group=${group%%/step_*}
+    case $kind:$group in
+      *memory*:*slurm*/job_*) file=/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes ;;
+      :*slurm*/job_*) file=/sys/fs/cgroup$group/memory.peak ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r sdk_peak < "$file"
+  done 2>/dev/null < /proc/self/cgroup
+}
+
 # A death is recorded by bash alone, since Python may be what died.
 sdk_exit() {
   local status=$?
@@ -26,7 +41,9 @@ sdk_exit() {
   [ -n "$sdk_code" ] && status=$sdk_code
   sdk_now
   local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
+  sdk_memory || :
   line="$line signal=${sdk_signal:-0} elapsed=$SECONDS$sdk_oom time=$sdk_time"
+  line="$line${sdk_peak:+ peak=$sdk_peak}"
   printf '%s\n' "$line" >> "$sdk_events"
   line="$line host=$sdk_host"
   printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
