@@ -4,13 +4,17 @@ The kernel's own peaks count where it keeps them (cgroup `memory.peak`, `VmHWM`)
 keep is looked at now and then by a thread. The numbers travel in the header of the result record.
 """
 
-import contextlib
+from __future__ import annotations
+
+import _thread  # all that is needed of `threading`, which is slow to import
 import os
-import threading
 import time
-from typing import Any, Dict, List, Tuple
 
 from slurm.runner.memory import group_folders, read_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
 
 #: Seconds between two looks: the first ones are near, for most jobs are short.
 FIRST_LOOK, LONGEST_PAUSE = 0.05, 5.0
@@ -28,19 +32,19 @@ class Usage:
         self._memory = self._anon = self._cache = 0
         self._gpus = {}  # type: Dict[str, List[Tuple[float, float, float]]]
         self._gpu_at = 0.0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slurm-usage", daemon=True)
+        self._alive = _thread.allocate_lock()
 
-    def __enter__(self) -> "Usage":
-        self._thread.start()
+    def __enter__(self) -> Usage:
+        self._alive.acquire()
+        _thread.start_new_thread(self._run, ())
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._stop.set()
+    def __exit__(self, *_: object) -> None:
+        self._alive.release()
 
     def _run(self) -> None:
         pause = FIRST_LOOK
-        while not self._stop.wait(pause):
+        while not self._alive.acquire(timeout=pause):
             pause = min(pause * 1.5, LONGEST_PAUSE)
             self.look()
 
@@ -118,22 +122,25 @@ def status_value(text: str, name: str) -> int:
 
 def _own_peak() -> int:
     """The same where there is no /proc: macOS counts in bytes."""
-    with contextlib.suppress(ImportError):
+    try:
         import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return 0
+    except ImportError:
+        return 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def tree(pid: int) -> List[int]:
     """A process and all below it that live."""
     found = [pid]
     for one in found:
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(f"/proc/{one}/task"):
-                found += [
-                    int(word) for word in read_text(f"/proc/{one}/task/{thread}/children").split()
-                ]
+        try:
+            threads = os.listdir(f"/proc/{one}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            found += [
+                int(word) for word in read_text(f"/proc/{one}/task/{thread}/children").split()
+            ]
     return found
 
 
