@@ -22,6 +22,7 @@ from slurm.model.options import normalize
 from slurm.outcome import Evidence, Verdict
 from slurm.packaging import check_packaging
 from slurm.packaging.arguments import Call, ship_arguments
+from slurm.packaging.container.build import no_python
 from slurm.packaging.function import ship_function
 from slurm.rundir import Event, Record
 
@@ -161,8 +162,26 @@ EXAMPLES: dict[str, Example] = {
         "Byte code of one minor version does not run on another.",
     ),
     "PackagingError": Example(
-        lambda: check_packaging("whel"),
+        lambda: check_packaging("whel", "the task"),
         "`cluster.explain(task)(...)` shows how the code would travel, before it does.",
+    ),
+    "NotDelivered": Example(
+        lambda: errors.NotDelivered(
+            "~/slurm_jobs does not have .wheels/3f9c2a7e51d0", hint="submit again"
+        ),
+        "What a job needs is brought when it is submitted; this one was removed meanwhile.",
+    ),
+    "BuildFailed": Example(
+        lambda: errors.BuildFailed(
+            "the wheel of ~/study could not be built (exit code 2)",
+            hint="cd ~/study && uv build --wheel",
+            evidence=["error: Failed to parse `pyproject.toml`"],
+        ),
+        "The evidence is the builder's own last lines; the hint runs the same build by hand.",
+    ),
+    "ImageUnusable": Example(
+        lambda: no_python("the image study:1", "python3", ["executable file not found"]),
+        "The image needs nothing of the SDK, only a Python.",
     ),
     "SubmitRefused": Example(
         lambda: _refused(errors.SubmitRefused, "sbatch: error: invalid partition specified: gpux"),
@@ -341,6 +360,22 @@ EXAMPLES: dict[str, Example] = {
             hint="something between here and there changes the data; the connection was closed",
         ),
         "",
+    ),
+    "EnvironmentFailed": Example(
+        lambda: errors.EnvironmentFailed(
+            "train 123: the environment of study 1.0 could not be made on n1",
+            hint="mend the dependencies of the project: nosuchpackage was not found",
+            evidence=["No solution found when resolving dependencies"],
+        ),
+        "`slurm env build` makes an environment ahead of time and shows what the installer says.",
+    ),
+    "ContainerFailed": Example(
+        lambda: errors.ContainerFailed(
+            "train 123 on n1: the image study:1 could not be pulled",
+            hint="look whether the node reaches the registry: podman pull study:1",
+            evidence=["Error: initializing source docker://study:1: connection refused"],
+        ),
+        "The runtime said so before Python started; the function has not run.",
     ),
     "ConnectionLost": Example(
         lambda: _ssh("client_loop: send disconnect: Broken pipe"),
