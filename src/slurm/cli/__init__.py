@@ -41,6 +41,7 @@ _GROUPS = (
     ("logs", "show what a job printed, or follow it while it runs"),
     ("login", "open a connection to a login node that asks for a password or a second factor"),
     ("plan", "show what a script would submit, and why, before anything is submitted"),
+    ("submitit-shim", "write a package named submitit that leads to slurm.submitit"),
 )
 
 
@@ -51,7 +52,7 @@ def exit_code(error: SlurmError) -> int:
 
 def overview() -> str:
     """What `slurm --help` says."""
-    rows = "\n".join(f"  {name:<12}{text}" for name, text in _GROUPS)
+    rows = "\n".join(f"  {name:<15}{text}" for name, text in _GROUPS)
     return (
         f"Usage: slurm COMMAND\n\n{_ABOUT}\n\nCommands:\n{rows}\n\n"
         "Options:\n  --help      show this; `slurm COMMAND --help` shows more\n"
@@ -66,7 +67,8 @@ def build_app() -> App:
 
     app = App(name="slurm", help=_ABOUT, version=_version, help_format="plaintext")
     for name, help_text in _GROUPS:
-        app.command(f"slurm.cli.{name}:app", name=name, help=help_text)
+        module = name.rpartition("-")[2]
+        app.command(f"slurm.cli.{module}:app", name=name, help=help_text)
     return app
 
 

@@ -1,0 +1,109 @@
+"""The worker: finds the call of its job, makes it, and writes down what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from slurm.submitit.core import logger, utils
+from slurm.submitit.core.job_environment import JobEnvironment, redirect_logs
+
+#: How long a worker waits for its call to appear: network file systems lag.
+PATIENCE_S = 60.0
+
+
+def run_call(folder: str, staged: str | bytes, keep: bool = False) -> Any:
+    """What the SDK's runner calls in a job: make the call that was staged for it.
+
+    `staged` is where the client left the call, or the call itself where it has no files there;
+    `keep` says that the value is returned, besides being written to the folder.
+    """
+    os.environ["SUBMITIT_FOLDER"] = folder
+    env = JobEnvironment()
+    paths = env.paths
+    redirect_logs(env, paths)
+    if env.global_rank == 0:
+        _adopt(staged, paths.submitted_pickle)
+    value = process_job(folder)
+    return value if keep else None
+
+
+def run_item(folder: str, call: bytes) -> Any:
+    """What the runner calls for one of many calls that share a job: the value is returned."""
+    os.environ["SUBMITIT_FOLDER"] = folder
+    found: utils.DelayedSubmission = utils.load_pickle(io.BytesIO(call))
+    return found.result()
+
+
+def _adopt(staged: str | bytes, target: Path) -> None:
+    """Give a staged call its final name; client and worker both do, and the first one wins."""
+    if isinstance(staged, bytes):
+        if not target.exists():
+            with utils.temporary_save_path(target) as temporary:
+                temporary.write_bytes(staged)
+        return
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(staged, target)
+
+
+def process_job(folder: Path | str) -> Any:
+    """Make the call of this job, write its result, and return it; what it raises is raised."""
+    os.environ["SUBMITIT_FOLDER"] = str(folder)
+    logger.configure()
+    env = JobEnvironment()
+    paths = env.paths
+    delayed = _load(paths.submitted_pickle)
+    handler = env._handle_signals(paths, delayed)
+    try:
+        value = delayed.result()
+    except BaseException as error:  # noqa: BLE001 - any end is an outcome; it is raised again
+        _stop(handler)
+        write_error(paths, error)
+        raise
+    _stop(handler)
+    del delayed
+    try:
+        utils.cloudpickle_dump(("success", value), paths.result_pickle)
+    except Exception as error:
+        write_error(paths, error)
+        raise
+    return value
+
+
+def _stop(handler: Any) -> None:
+    """Listen no more; a plug-in's own handler need not have such a method."""
+    stop = getattr(handler, "stop_listening", None)
+    if stop is not None:
+        stop()
+
+
+def write_error(paths: utils.JobPaths, error: BaseException) -> None:
+    """Write a failure as the job's result: the text of its traceback."""
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    utils.cloudpickle_dump(("error", text), paths.result_pickle)
+
+
+def _load(path: Path) -> utils.DelayedSubmission:
+    deadline = time.monotonic() + PATIENCE_S
+    pause = 0.01
+    while True:
+        try:
+            return utils.DelayedSubmission.load(path)
+        except FileNotFoundError:
+            if time.monotonic() > deadline:
+                raise
+        time.sleep(pause)
+        pause = min(1.0, 2 * pause)
+
+
+def submitit_main() -> None:
+    """Be the worker of a job: `python -m slurm.submitit.core._submit FOLDER`."""
+    if len(sys.argv) != 2:
+        sys.exit(f"usage: {sys.argv[0]} FOLDER")
+    process_job(sys.argv[1])
