@@ -68,6 +68,7 @@ class Submission:
             int(str(given.get("ntasks") or 1)) > 1
             or int(str(given.get("ntasks_per_node") or 1)) > 1
             or str(given.get("nodes") or 1) != "1"
+            or bool(given.get("srun_args"))
         )
 
 
@@ -383,7 +384,8 @@ def _start(job: Submission) -> list[str]:
     elif job.ranks:
         lines += _rendezvous()
         flags = torchrun_flags(job.options) if _torchrun(job) else _cpus_flag(job)
-        words = ["srun", "--kill-on-bad-exit=1", *flags, *_launched(job, words)]
+        more = [shell_quote(word) for word in _texts(job.options.get("srun_args"))]
+        words = ["srun", "--kill-on-bad-exit=1", *flags, *more, *_launched(job, words)]
     # The warning is ignored until the runner has its handler: it would kill Python. The child
     # is in the background because a trap does not run while bash waits for a foreground child.
     lines += [

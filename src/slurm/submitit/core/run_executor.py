@@ -15,6 +15,7 @@ from slurm.submitit.core.executors import PicklingExecutor, remove
 from slurm.submitit.core.jobs import Job
 from slurm.submitit.core.records import RecordJob
 from slurm.submitit.core.runs import RunJob, Site
+from slurm.submitit.core.signals import checkpoint_of
 from slurm.submitit.core.submission import run_call, run_item
 
 if TYPE_CHECKING:
@@ -68,9 +69,11 @@ class RunExecutor(PicklingExecutor):
         packed = bool(pack) and len(delayed_submissions) > 1
         staged = self._stage(delayed_submissions)
         by_value = packed or not self._folder_is_here
+        listens = any(checkpoint_of(call.function) for call in delayed_submissions)
         try:
             calls = [path.read_bytes() if by_value else str(path) for path in staged]
-            found = self._submit_calls(calls, pack if packed else None)
+            options = self._options(len(calls), listens)
+            found = self._submit_calls(calls, pack if packed else None, options)
         except BaseException:  # raised again; nothing was submitted
             remove(staged)
             raise
@@ -82,13 +85,12 @@ class RunExecutor(PicklingExecutor):
         return [self._job(job, path) for job, path in zip(found, staged, strict=True)]
 
     def _submit_calls(
-        self, calls: Sequence[str | bytes], pack: int | str | None
+        self, calls: Sequence[str | bytes], pack: int | str | None, options: dict[str, Any]
     ) -> list[CoreJob[Any]]:
         cluster = self._site().cluster
         folder = str(self.folder)
-        submit = cluster.submit(
-            run_call if pack is None else run_item, **self._options(len(calls)), **self._waits()
-        )
+        given = {**options, **self._waits()}
+        submit = cluster.submit(run_call if pack is None else run_item, **given)
         keep = not self._folder_is_here
         if len(calls) == 1:
             return [submit(folder, calls[0], keep)]
@@ -146,8 +148,8 @@ class RunExecutor(PicklingExecutor):
 
     # ---- what is asked for ----------------------------------------------------------------------
 
-    def _options(self, count: int) -> dict[str, Any]:
-        """What the core is asked for; `count` is how many calls there are."""
+    def _options(self, count: int, listens: bool) -> dict[str, Any]:
+        """What the core is asked for, for so many calls; `listens`: one has a checkpoint."""
         merged = bool(self.parameters.get("stderr_to_stdout"))
         delay = self.parameters.get("signal_delay_s", self._default_delay_s)
         options: dict[str, Any] = {

@@ -192,10 +192,14 @@ class RunJob(Job[R]):
     def _log(self, name: str) -> str | None:
         text = super()._log(name) if self.job_id else None
         job = self.run_job
-        if text is None and job is not None and not self._sub_jobs and self.task_id == 0:
+        first = not self._sub_jobs and self.task_id == 0
+        if text is None and job is not None and first and not self._has_log():
             # It ended before it could open its own log: what the scheduler kept of it.
             text = getattr(job, name)() or None
         return text
+
+    def _has_log(self) -> bool:
+        return bool(self.job_id) and self.paths.stdout.exists()
 
     # ---- requests -------------------------------------------------------------------------------
 

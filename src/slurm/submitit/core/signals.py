@@ -46,14 +46,12 @@ class SignalHandler:
 
     def listen(self) -> None:
         """Take the signals over; nothing happens where this is not the main thread."""
-        numbers = {int(self.env._usr_sig()), int(signal.SIGTERM)}
-        with contextlib.suppress(ValueError):
-            for number in numbers:
-                self._before[number] = signal.signal(number, self._notice)
-        if not self._before:
+        if threading.current_thread() is not threading.main_thread():
             return
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
+        for number in (int(self.env._usr_sig()), int(signal.SIGTERM)):
+            self._before[number] = signal.signal(number, self._notice)
         owner = os.getpid()
         threading.Thread(
             target=self._watch, args=(self._pipe[0],), name="submitit-signals", daemon=True
@@ -81,8 +79,11 @@ class SignalHandler:
             self._before = {}
 
     def _notice(self, signum: int, frame: Any) -> None:
-        # An event loop of the user's may have taken the wakeup descriptor.
-        if self._pipe is not None:
+        # The C level has told the pipe, unless an event loop of the user's took its place.
+        assert self._pipe is not None
+        other = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        if other != self._pipe[1]:
+            signal.set_wakeup_fd(other)
             with contextlib.suppress(BlockingIOError):
                 os.write(self._pipe[1], bytes([signum]))
 

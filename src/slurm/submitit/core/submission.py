@@ -28,6 +28,8 @@ def run_call(folder: str, staged: str | bytes, keep: bool = False) -> Any:
     env = JobEnvironment()
     paths = env.paths
     redirect_logs(env, paths)
+    # Behind the SDK: a snapshot that the job was submitted from goes before its original.
+    sys.path.insert(1, os.getcwd())
     if env.global_rank == 0:
         _adopt(staged, paths.submitted_pickle)
     value = process_job(folder)

@@ -96,7 +96,8 @@ class InfoWatcher:
         now = time.time()
         with self._lock:
             if mode == "force":
-                due = now - self._last_call > 0.001  # many jobs may force at the same time
+                # Many jobs may force at the same time.
+                due = bool(self._fresh) or now - self._last_call > 0.001
             elif mode == "standard":
                 due = self._is_due(now)
             elif mode == "cache":

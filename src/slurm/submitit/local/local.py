@@ -103,10 +103,10 @@ class LocalExecutor(RunExecutor):
     def _num_tasks(self) -> int:
         return int(self.parameters.get("tasks_per_node") or 1)
 
-    def _options(self, count: int) -> dict[str, Any]:
+    def _options(self, count: int, listens: bool) -> dict[str, Any]:
         given = self.parameters
         visible = given.get("visible_gpus") or range(int(given.get("gpus_per_node") or 0))
-        options = super()._options(count)
+        options = super()._options(count, listens)
         # A machine that is smaller than what is asked for runs it all the same.
         options["overcommit"] = True
         options["time"] = f"{max(1, round(60 * self._timeout_min()))}s"

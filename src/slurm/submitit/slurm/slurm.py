@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -56,6 +57,18 @@ class SlurmJob(RunJob[R]):
         if job.evidence.status is None and not job.evidence.begins:
             return self.watcher.get_state(self.job_id)
         return state.value
+
+
+    def _interrupt(self, timeout: bool = False) -> None:
+        """Let the job see what it would see of a time-out, else of a preemption; for tests."""
+        # Slurm tells steps by itself; to a function without one the batch shell passes it on.
+        job = self._run_job
+        stepped = job is not None and (self.num_tasks > 1 or job.options.get("srun_args"))
+        where = [] if stepped else ["--batch"]
+        # A preemption begins with TERM.
+        for name in ([] if timeout else ["TERM"]) + [SlurmJobEnvironment.USR_SIG]:
+            command = ["scancel", *where, f"--signal={name}", self.job_id]
+            subprocess.check_call(command, shell=False)
 
 
 class PackedSlurmJob(RecordJob[R], SlurmJob[R]):
@@ -116,16 +129,20 @@ class SlurmExecutor(RunExecutor):
 
         return (parse_duration(given) or 0) / 60
 
-    def _options(self, count: int) -> dict[str, Any]:
-        return {**super()._options(count), **known.to_options(self.parameters)}
+    def _options(self, count: int, listens: bool) -> dict[str, Any]:
+        options = {**super()._options(count, listens), **known.to_options(self.parameters)}
+        if listens and self.parameters.get("use_srun", True):
+            # Slurm tells a step of a preemption when the grace time begins, but no batch script.
+            options.setdefault("srun_args", ["--unbuffered"])
+        return options
 
-    def _submit_calls(self, calls: Any, pack: Any) -> Any:
+    def _submit_calls(self, calls: Any, pack: Any, options: dict[str, Any]) -> Any:
         from slurm.errors import SubmitRefused
 
         scheduler = getattr(self._site().cluster.backend, "agent", self).scheduler
         scheduler.executor = self
         try:
-            return super()._submit_calls(calls, pack)
+            return super()._submit_calls(calls, pack, options)
         except SubmitRefused as error:
             raise utils.FailedJobError(str(error)) from error
 

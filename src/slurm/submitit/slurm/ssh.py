@@ -84,8 +84,8 @@ class SshExecutor(SlurmExecutor):
         finally:
             self.folder = there
 
-    def _options(self, count: int) -> dict[str, Any]:
-        options = super()._options(count)
+    def _options(self, count: int, listens: bool) -> dict[str, Any]:
+        options = super()._options(count, listens)
         return {**options, "all_ranks": True} if self._num_tasks() > 1 else options
 
 
