@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from slurm.submitit.core import logger
+from slurm.submitit.core.paths import link
 from slurm.submitit.core.signals import SignalHandler
 from slurm.submitit.core.utils import DelayedSubmission, JobPaths
 
@@ -203,7 +204,7 @@ def redirect_logs(env: JobEnvironment, paths: JobPaths) -> None:
     for number, suffix, path in streams:
         opened = run / "logs" / f"{env.job_id}.{suffix}"
         if env.global_rank == 0 and opened.exists() and not path.exists():
-            os.link(opened, path)
+            link(opened, path)
         elif not _is_open_at(number, path):
             (sys.stdout, sys.stderr)[number - 1].flush()
             with path.open("ab") as f:

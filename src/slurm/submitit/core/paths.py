@@ -10,6 +10,14 @@ from pathlib import Path
 _MARK = re.compile("%[jAat]")
 
 
+def link(existing: str | Path, name: Path) -> None:
+    """Give a file a second name; on another file system a symbolic one."""
+    try:
+        os.link(existing, name)
+    except OSError:
+        os.symlink(existing, name)
+
+
 class JobPaths:
     """The files of one job, or of one task of it.
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from slurm.submitit.core import utils
 from slurm.submitit.core.executors import PicklingExecutor, remove
 from slurm.submitit.core.jobs import Job
+from slurm.submitit.core.paths import link
 from slurm.submitit.core.records import RecordJob
 from slurm.submitit.core.runs import RunJob, Site
 from slurm.submitit.core.signals import checkpoint_of
@@ -135,7 +136,7 @@ class RunExecutor(PicklingExecutor):
             part = run_job.part.number if run_job.part is not None else 0
             from slurm.rundir import script_name
 
-            os.link(os.path.join(run_job.path, script_name(part)), script)
+            link(os.path.join(run_job.path, script_name(part)), script)
         return job
 
     def _record_job(self, run_job: CoreJob[Any], call: str | bytes) -> Job[Any]:

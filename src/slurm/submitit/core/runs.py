@@ -52,7 +52,9 @@ class Site:
 
 
 def _base_of(folder: Path | str) -> Path:
-    return utils.JobPaths.get_first_id_independent_folder(folder) / BASE
+    base = utils.JobPaths.get_first_id_independent_folder(folder) / BASE
+    # No script can name a directory with a line break; the folder itself need not be named.
+    return Path("~/slurm_jobs").expanduser() if len(str(base).splitlines()) > 1 else base
 
 
 class RunJob(Job[R]):

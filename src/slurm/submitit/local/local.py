@@ -110,6 +110,9 @@ class LocalExecutor(RunExecutor):
         # A machine that is smaller than what is asked for runs it all the same.
         options["overcommit"] = True
         options["time"] = f"{max(1, round(60 * self._timeout_min()))}s"
+        if self._num_tasks() > 1:
+            # Every task has a result of its own: none is ended because another failed.
+            options["srun_args"] = ["--kill-on-bad-exit=0"]
         options["job_name"] = given.get("name") or "submitit"
         options["env"]["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, visible))
         for name, option in (("tasks_per_node", "ntasks_per_node"), ("cpus_per_task",) * 2):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from slurm.model.option_table import BY_NAME
+from slurm.rendering import directive, shell_quote
 from slurm.submitit.core.executors import EquivalenceDict
+from slurm.submitit.core.job_environment import JobEnvironment
 
 #: Every parameter and its default; None is left out of the script.
 DEFAULTS: dict[str, Any] = {
@@ -97,6 +100,41 @@ def to_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
         if options.get(name) == 0:
             del options[name]
     return {**options, **_additional(given["additional_parameters"] or {}, options)}
+
+
+def script_text(command: str, folder: Path | str, **parameters: Any) -> str:
+    """A script of one's own that runs a command with these parameters, for other launchers.
+
+    Scripts of the executor say more: what they do at the end, and how they are found again.
+    """
+    given = {**DEFAULTS, "wckey": "submitit", **parameters}
+    own = "%A_%a" if given.pop("map_count", None) else "%j"
+    error = None if given["stderr_to_stdout"] else f"{folder}/{own}_%t_log.err"
+    options = {name: value for name, value in to_options(given).items() if name in DEFAULTS}
+    options.pop("srun_args", None)
+    flags: dict[str, Any] = {
+        **options,
+        "signal": f"{JobEnvironment.USR_SIG}@{given['signal_delay_s']}",
+        "open_mode": "append",
+        "output": f"{folder}/{own}_0_log.out",
+        "error": error and error.replace("%t", "0"),
+        **(given["additional_parameters"] or {}),
+    }
+    lines = ["#!/bin/bash", "", "# Parameters"]
+    for flag, value in sorted(flags.items()):
+        if value is not None and value is not False:
+            lines.append(directive(flag.replace("_", "-"), None if value is True else str(value)))
+    lines += _block("setup", given["setup"])
+    words = ["srun", "--unbuffered", "--output", f"{folder}/{own}_%t_log.out"]
+    words += ["--error", error] if error else []
+    words += given["srun_args"] or []
+    start = " ".join(map(shell_quote, words)) if given["use_srun"] else ""
+    lines += _block("command", ["export SUBMITIT_EXECUTOR=slurm", f"{start} {command}".strip()])
+    return "\n".join([*lines, *_block("teardown", given["teardown"])]) + "\n"
+
+
+def _block(name: str, lines: Sequence[str] | None) -> list[str]:
+    return ["", f"# {name}", *lines] if lines else []
 
 
 def _additional(flags: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:

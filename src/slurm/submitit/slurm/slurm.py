@@ -32,6 +32,8 @@ __all__ = [
 
 R = TypeVar("R", covariant=True)
 
+_SRUN = ("--unbuffered", "--kill-on-bad-exit=0")
+
 
 class SlurmJob(RunJob[R]):
     """A job of Slurm."""
@@ -131,9 +133,10 @@ class SlurmExecutor(RunExecutor):
 
     def _options(self, count: int, listens: bool) -> dict[str, Any]:
         options = {**super()._options(count, listens), **known.to_options(self.parameters)}
-        if listens and self.parameters.get("use_srun", True):
+        if self._num_tasks() > 1 or (listens and self.parameters.get("use_srun", True)):
             # Slurm tells a step of a preemption when the grace time begins, but no batch script.
-            options.setdefault("srun_args", ["--unbuffered"])
+            # Every task has a result of its own: none is ended because another failed.
+            options["srun_args"] = [*_SRUN, *options.get("srun_args", ())]
         return options
 
     def _submit_calls(self, calls: Any, pack: Any, options: dict[str, Any]) -> Any:
@@ -157,6 +160,9 @@ class SlurmExecutor(RunExecutor):
         if found is None:
             raise utils.FailedSubmissionError(f"sbatch's answer has no job id in it: {text!r}")
         return found["id"]
+
+
+_make_sbatch_string = known.script_text
 
 
 def _get_default_parameters() -> dict[str, Any]:
