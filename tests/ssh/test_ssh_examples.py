@@ -17,10 +17,18 @@ from promises import EXAMPLES, PROMISES
 
 # These choose their backend themselves.
 OWN = {"debug_backend", "slurmfile_profile"}
+# One of each kind; the others cross the same wire.
+QUICK = {"first_tasks", "parameter_sweep", "workflow_dag", "executor"}
 LINE = "Cluster(*sys.argv[1:]"
 
 
-@pytest.mark.parametrize("name", sorted(set(PROMISES) - OWN))
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in QUICK else pytest.param(name, marks=pytest.mark.full)
+        for name in sorted(set(PROMISES) - OWN)
+    ],
+)
 def test_an_example_keeps_its_promise_over_ssh(name: str, slurm_sshd: Sshd, tmp_path: Path) -> None:
     text = (EXAMPLES / f"{name}.py").read_text()
     assert LINE in text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slurm.stack.probes import parse_nodes, widest_job
+from slurm.stack.probes import in_service, parse_nodes, widest_job
 
 NODES = (
     "NodeName=n1 Arch=x86_64 CoresPerSocket=8  CPUAlloc=0 CPUEfctv=8 CPUTot=8 CPULoad=0.37 "
@@ -17,6 +17,11 @@ NODES = (
 def test_node_states_are_read_from_scontrol() -> None:
     assert parse_nodes(NODES) == {"n1": "idle", "n2": "down*+drain"}
     assert parse_nodes("No nodes in the system\n") == {}
+
+
+def test_a_node_whose_last_job_just_ended_is_in_service() -> None:
+    assert all(map(in_service, ("idle", "mixed", "idle+completing", "allocated+planned")))
+    assert not any(map(in_service, ("down*", "idle+drain", "idle*", "unknown", None)))
 
 
 def test_the_first_job_takes_the_default_partition_as_wide_as_it_may() -> None:

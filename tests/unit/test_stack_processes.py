@@ -220,3 +220,10 @@ def test_a_waiting_shell_is_not_left_behind_by_launch(tmp_path: Path) -> None:
     # Its standard input is empty, so it ends by itself.
     assert daemon.gone_within(30)
     assert "EOFError" in "\n".join(last_lines(tmp_path / "log"))
+
+
+def test_mariadb_has_a_temporary_directory_of_its_own(tmp_path: Path) -> None:
+    # In a shared one a server that starts removes the temporary tables of the others.
+    lab = replace(topology(tmp_path), slurmdbd_port=3)
+    (database,) = (d for d in daemons.daemons(lab) if d.name == "mariadbd")
+    assert f"--tmpdir={tmp_path}/db/tmp" in database.argv

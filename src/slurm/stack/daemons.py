@@ -78,6 +78,7 @@ def _mariadb(topology: Topology) -> Daemon:
         "mariadbd",
         "--no-defaults",
         f"--datadir={place}/data",
+        f"--tmpdir={place}/tmp",
         f"--socket={topology.database_socket}",
         f"--pid-file={place}/mariadb.pid",
         "--skip-networking",

@@ -22,6 +22,7 @@ _PLACES = (
     ("spool", 0o755, None),
     ("munge", 0o755, "munge"),
     ("db", 0o700, "mysql"),
+    ("db/tmp", 0o700, "mysql"),
 )
 
 
@@ -99,6 +100,8 @@ def make_database(topology: Topology) -> None:
         "--no-defaults",
         f"--user={pwd.getpwuid(ids[0]).pw_name if ids else topology.user}",
         f"--datadir={place}/data",
+        # A server that starts removes the temporary tables of every other one in a shared /tmp.
+        f"--tmpdir={place}/tmp",
         "--skip-test-db",
         "--skip-name-resolve",
         # Who may log in is decided by the kernel's word about who is on the socket.
@@ -119,8 +122,10 @@ def make_database(topology: Topology) -> None:
         check=False,
     )
     if done.returncode != 0:
-        words = done.stdout.splitlines()[-12:]
-        raise StackError("mariadb-install-db could not make the database", evidence=words)
+        lines = done.stdout.splitlines()
+        # Its last lines are always the same advice; what went wrong stands above them.
+        words = [line for line in lines if "ERROR" in line] or lines
+        raise StackError("mariadb-install-db could not make the database", evidence=words[:12])
     made.touch()
 
 

@@ -95,6 +95,8 @@ def start(state: State) -> None:
         launch_daemon(state, daemon)
         if daemon not in nodes:
             await_ready(state, daemon)
+        if daemon.name == "slurmdbd":
+            probes.add_cluster(topology)
     for daemon in nodes:
         await_ready(state, daemon)
     await_nodes(state)
@@ -145,10 +147,10 @@ def await_nodes(state: State, patience: float = 60) -> None:
             if name.startswith(("slurmctld", "slurmd-")) and not process.alive():
                 raise _failed(state, name, "does not run")
         states.update(probes.node_states(state.topology))
-        return wanted <= {node for node, word in states.items() if word in probes.IN_SERVICE}
+        return wanted <= {node for node, word in states.items() if probes.in_service(word)}
 
     if not wait_until(in_service, patience):
-        bad = sorted(node for node in wanted if states.get(node) not in probes.IN_SERVICE)
+        bad = sorted(node for node in wanted if not probes.in_service(states.get(node)))
         what = ", ".join(f"{node} is {states.get(node, 'unknown')}" for node in bad)
         raise StackError(
             f"not all nodes are in service after {patience:g} s: {what}",

@@ -11,7 +11,7 @@ from slurm.stack.daemons import program
 from slurm.stack.processes import last_lines, wait_until
 from slurm.stack.topology import Topology
 
-IN_SERVICE = frozenset({"idle", "mixed", "allocated", "completing"})
+_IN_SERVICE = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
 _OF_A_CALLER = ("SLURM", "SBATCH", "SRUN", "SINFO", "SACCT")
 
 
@@ -19,6 +19,11 @@ def node_states(topology: Topology) -> dict[str, str]:
     """Each node's state as slurmctld sees it; empty when it does not answer."""
     done = _command(topology, ["scontrol", "show", "nodes", "--oneliner"], timeout=15)
     return parse_nodes(done.stdout) if done.returncode == 0 else {}
+
+
+def in_service(state: str | None) -> bool:
+    """Whether a node in this state takes jobs, now or when present ones end (idle+completing)."""
+    return state is not None and _IN_SERVICE.issuperset(state.split("+"))
 
 
 def parse_nodes(text: str) -> dict[str, str]:
@@ -38,6 +43,17 @@ def widest_job(text: str) -> tuple[str, int] | None:
     name, nodes, sizes = next((row for row in rows if row[0].endswith("*")), rows[0])
     largest = sizes.rpartition("-")[2]
     return name.rstrip("*"), min(int(nodes), int(largest) if largest.isdigit() else int(nodes))
+
+
+def add_cluster(topology: Topology) -> None:
+    """Tell accounting the cluster's name before its controller starts.
+
+    A controller that finds its name missing adds it itself, on several connections at once; when
+    they meet, slurmdbd 22.05 refuses the controller from then on ("no remote port"). Where this
+    fails (a wrong line in slurm.conf) the controller is next, and says why in its own words.
+    """
+    argv = ["sacctmgr", "--immediate", "--quiet", "add", "cluster", topology.name]
+    _command(topology, argv, timeout=30)
 
 
 def run_everywhere(topology: Topology) -> str:

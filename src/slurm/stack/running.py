@@ -54,7 +54,7 @@ def look(state: State) -> ClusterStatus:
     told = probes.node_states(topology) if "slurmctld" in alive else {}
     nodes = {node: told.get(node, "unknown") for node in topology.node_names}
     fleet = daemons(topology)
-    all_well = len(alive) == len(fleet) and all(n in probes.IN_SERVICE for n in nodes.values())
+    all_well = len(alive) == len(fleet) and all(map(probes.in_service, nodes.values()))
     return ClusterStatus(
         name=topology.name,
         dir=str(topology.directory),
