@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
-_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster"}
+_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster", "preempting_cluster"}
 
 # Waits for the end of the test session, whatever way it ends (SIGKILL too), then cleans up.
 _GUARD = """
@@ -82,6 +82,12 @@ def _cluster(**options: object) -> Iterator[RunningCluster]:
         guard.kill()
         guard.communicate()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def make_slurm_cluster() -> Callable[..., AbstractContextManager[RunningCluster]]:
+    """What makes the clusters of these fixtures, for those with other settings."""
+    return _cluster
 
 
 @pytest.fixture(scope="session")

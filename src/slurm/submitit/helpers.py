@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -41,7 +40,14 @@ R = TypeVar("R")
 _OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
 #: What a job needs to find its cluster again, and is no word about the job itself.
 _OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
-_DISTRIBUTED = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+_DISTRIBUTED = (
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+)
 
 
 def __getattr__(name: str) -> Any:
@@ -57,16 +63,14 @@ class Checkpointable:
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Checkpointable:
         """Refuse a class that cannot be called."""
-        if not callable(cls) or not hasattr(cls, "__call__") or cls.__call__ is _NO_CALL:
+        made = super().__new__(cls)
+        if not callable(made):
             raise AssertionError(f"{cls.__name__} needs a __call__ method")
-        return super().__new__(cls)
+        return made
 
     def checkpoint(self, *args: Any, **kwargs: Any) -> DelayedSubmission:
         """What runs after the requeue; called with the arguments of the call."""
-        return DelayedSubmission(self, *args, **kwargs)
-
-
-_NO_CALL = getattr(Checkpointable, "__call__", None)
+        return DelayedSubmission(self, *args, **kwargs)  # type: ignore[arg-type]
 
 
 class FunctionSequence(Checkpointable):
@@ -90,7 +94,7 @@ class FunctionSequence(Checkpointable):
         """Make the calls that were not made yet; the values of all."""
         if self.verbose:
             done = sum(call.done() for call in self)
-            print(f"Starting from {done}/{len(self)}", flush=True)
+            print(f"Starting from {done}/{len(self)}", flush=True)  # noqa: T201 - as asked for
         return [call.result() for call in self]
 
 
@@ -144,7 +148,7 @@ def monitor_jobs(
 def _print_progress(jobs: Sequence[Any], over: Sequence[Any], minutes: float) -> None:
     states = [str(job.state).upper() for job in jobs]
     running, failed = states.count("RUNNING"), sum("FAIL" in state for state in states)
-    print(
+    print(  # noqa: T201 - what this function is for
         f"[{minutes:.0f} min] {len(over)} of {len(jobs)} jobs are over, {running} running, "
         f"{failed} failed",
         flush=True,
@@ -219,4 +223,5 @@ class RsyncSnapshot:
 
 def run_cmd(command: Sequence[str], **kwargs: Any) -> str:
     """What a program prints, without blanks around."""
-    return subprocess.check_output(list(command), **kwargs).decode(sys.getdefaultencoding()).strip()
+    printed: bytes = subprocess.check_output(list(command), **kwargs)
+    return printed.decode("utf-8", "replace").strip()

@@ -57,10 +57,10 @@ sys.modules[__name__] = slurm.submitit.{module}
 '''
 #: The worker is also started as a program.
 _WORKER = "core._submit"
-_PROGRAM = '''
+_PROGRAM = """
 if __name__ == "__main__":
     sys.exit(slurm.submitit.core.submission.submitit_main())
-'''
+"""
 
 
 def shim_files() -> dict[str, str]:
@@ -77,7 +77,6 @@ def shim_files() -> dict[str, str]:
     )
     files[f"submitit-{__version__}.dist-info/INSTALLER"] = f"{_MARK}\n"
     return files
-
 
 
 def write_shim(directory: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Mapping
@@ -54,9 +55,9 @@ class AutoExecutor(Executor):
         self.cluster = cluster or self.which()
         kind: Callable[..., Executor]
         if self.cluster.startswith("ssh://"):
-            from slurm.submitit.slurm.ssh import executor_for
+            from slurm.submitit.slurm.ssh import SshExecutor
 
-            kind, prefix = executor_for(self.cluster), "slurm"
+            kind, prefix = functools.partial(SshExecutor, url=self.cluster), "slurm"
         elif self.cluster in executors:
             kind, prefix = executors[self.cluster], self.cluster
         else:
@@ -123,7 +124,9 @@ class AutoExecutor(Executor):
         parameters.update(own)
         self._executor._internal_update_parameters(**parameters)
 
-    def _sort(self, kwargs: Mapping[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _sort(
+        self, kwargs: Mapping[str, Any], prefix: str
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         valid = {
             name: executor._valid_parameters() | set(SHARED)
             for name, executor in plugins.get_executors().items()

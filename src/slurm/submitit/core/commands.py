@@ -5,15 +5,15 @@ from __future__ import annotations
 import codecs
 import io
 import os
-import selectors
-import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from slurm.submitit.core.failures import FailedJobError
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 class CommandFunction:
@@ -39,10 +39,13 @@ class CommandFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> str:
         """Run it; what it printed, without blanks around."""
+        import shlex  # workers that call no program need none of these
+        import subprocess
+
         words = [*map(str, args), *(f"--{name}={value}" for name, value in kwargs.items())]
         command = [*map(str, self.command), *words]
         if self.verbose:
-            print(f"$ {shlex.join(command)}", flush=True)
+            print(f"$ {shlex.join(command)}", flush=True)  # noqa: T201 - what `verbose` asks for
         stdout, stderr = io.StringIO(), io.StringIO()
         with subprocess.Popen(
             command,
@@ -71,6 +74,8 @@ def copy_process_streams(
     process: subprocess.Popen[bytes], stdout: IO[str], stderr: IO[str], verbose: bool = False
 ) -> None:
     """Copy what a process prints until it closes both streams; with `verbose` to ours, too."""
+    import selectors
+
     targets = ((process.stdout, stdout, sys.stdout), (process.stderr, stderr, sys.stderr))
     with selectors.DefaultSelector() as selector:
         for source, kept, shown in targets:

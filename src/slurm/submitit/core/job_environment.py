@@ -1,10 +1,8 @@
-"""JobEnvironment: what a function can ask about the job it runs in, and how that job is requeued."""
+"""JobEnvironment: what a function can ask about its own job, and how that job is requeued."""
 
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,7 +72,7 @@ class JobEnvironment:
     @property
     def hostname(self) -> str:
         """The name of this host."""
-        return socket.gethostname()
+        return os.uname().nodename
 
     @property
     def hostnames(self) -> list[str]:
@@ -173,6 +171,8 @@ class JobEnvironment:
         """Put this job back into the queue; `countdown` is how many time-outs it may still have."""
         key = self._key()
         if key is None:
+            import subprocess
+
             subprocess.check_call(["scontrol", "requeue", self.job_id], timeout=60)
         else:
             from slurm.api.backend import connect

@@ -274,4 +274,3 @@ class DelayedJob(Job[R]):
 
     def __del__(self) -> None:
         """There is no job to cancel yet."""
-

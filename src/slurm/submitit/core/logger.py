@@ -1,21 +1,26 @@
-"""The logger "submitit"; nothing is configured before a job, or somebody who asks, does so."""
+"""The logger "submitit"; it writes to standard output in a job, and is left alone elsewhere."""
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-#: What `SUBMITIT_LOG_LEVEL` says: a level by name or number, or NOCONFIG.
-LEVEL = os.environ.get("SUBMITIT_LOG_LEVEL", "INFO").upper()
+if TYPE_CHECKING:
+    import logging
 
+FORMAT = "%(asctime)s %(name)s: %(message)s"
+#: For `logging.config.dictConfig`, for programs that want our messages elsewhere.
 CONFIG: dict[str, Any] = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"plain": {"format": "%(asctime)s %(name)s: %(message)s"}},
+    "formatters": {"plain": {"format": FORMAT}},
     "handlers": {
-        "out": {"class": "logging.StreamHandler", "stream": "ext://sys.stdout", "formatter": "plain"}
+        "out": {
+            "class": "logging.StreamHandler",
+            "stream": "ext://sys.stdout",
+            "formatter": "plain",
+        }
     },
     "loggers": {"submitit": {"handlers": ["out"], "level": "INFO"}},
 }
@@ -23,18 +28,17 @@ CONFIG: dict[str, Any] = {
 
 def get_logger() -> logging.Logger:
     """The logger of all messages of the drop-in."""
-    return logging.getLogger("submitit")
+    import logging  # a job that has nothing to say does not need it
 
-
-def configure() -> None:
-    """Let messages appear in the job's standard output, unless the user has other plans."""
-    logger = get_logger()
-    if LEVEL == "NOCONFIG" or logger.handlers:
-        return
-    handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter(CONFIG["formatters"]["plain"]["format"]))
-    logger.addHandler(handler)
-    logger.setLevel(int(LEVEL) if LEVEL.isdigit() else LEVEL)
+    logger = logging.getLogger("submitit")
+    level = os.environ.get("SUBMITIT_LOG_LEVEL", "INFO").upper()
+    in_a_job = "SUBMITIT_FOLDER" in os.environ
+    if in_a_job and level != "NOCONFIG" and not logger.handlers:
+        handler = logging.StreamHandler(sys.stdout)
+        handler.setFormatter(logging.Formatter(FORMAT))
+        logger.addHandler(handler)
+        logger.setLevel(int(level) if level.isdigit() else level)
+    return logger
 
 
 def exception(*args: Any) -> None:

@@ -91,12 +91,12 @@ def get_job_environment() -> JobEnvironment:
 
 
 def _own_environment(name: str) -> JobEnvironment:
-    from slurm.submitit.local import debug, local
-    from slurm.submitit.slurm import environment
+    from slurm.submitit.local import environment as here
+    from slurm.submitit.slurm.environment import SlurmJobEnvironment
 
-    classes = {
-        "slurm": environment.SlurmJobEnvironment,
-        "local": local.LocalJobEnvironment,
-        "debug": debug.DebugJobEnvironment,
+    classes: dict[str, type[JobEnvironment]] = {
+        "slurm": SlurmJobEnvironment,
+        "local": here.LocalJobEnvironment,
+        "debug": here.DebugJobEnvironment,
     }
     return classes[name]()

@@ -65,4 +65,3 @@ class RecordJob(RunJob[R]):
     def _log(self, name: str) -> str | None:
         text: str | None = getattr(self.run_job, name)() if self.run_job is not None else None
         return text or None
-

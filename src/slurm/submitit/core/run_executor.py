@@ -80,9 +80,7 @@ class RunExecutor(PicklingExecutor):
             raise
         if by_value:
             remove(staged)
-            return [
-                self._record_job(job, call) for job, call in zip(found, calls, strict=True)
-            ]
+            return [self._record_job(job, call) for job, call in zip(found, calls, strict=True)]
         return [self._job(job, path) for job, path in zip(found, staged, strict=True)]
 
     def _submit_calls(

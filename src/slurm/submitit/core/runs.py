@@ -138,7 +138,7 @@ class RunJob(Job[R]):
         job = self.run_job
         if job is None:
             return super().state
-        return job.state.value
+        return str(job.state)
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
         """What the scheduler says about the job."""

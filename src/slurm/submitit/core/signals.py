@@ -59,6 +59,10 @@ class SignalHandler:
         # The C level writes the signal's number at once, also while Python code cannot run.
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: self._leave_child(owner))
+        end = os.environ.get("SLURM_JOB_END_TIME", "")
+        if end.isdigit() and time.time() >= int(end) - warned_before_s():
+            # The warning came before this process could hear it.
+            os.write(self._pipe[1], bytes([self.env._usr_sig()]))
 
     def stop_listening(self) -> None:
         """Give the signals back; waits for a decision that is being made, which may be the end."""
@@ -75,7 +79,9 @@ class SignalHandler:
         if self._before and os.getpid() != owner:
             signal.set_wakeup_fd(-1)
             for number in self._before:
-                signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+                signal.signal(
+                    number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN
+                )
             self._before = {}
 
     def _notice(self, signum: int, frame: Any) -> None:
@@ -128,8 +134,7 @@ class SignalHandler:
         """Whether the signal comes from the time limit, and not from a preemption."""
         left = self.env.time_left()
         if left is not None:
-            delay = float(os.environ.get("SUBMITIT_SIGNAL_DELAY_S") or 90)
-            return left <= delay + self.env._slack_s
+            return left <= warned_before_s() + self.env._slack_s
         limit = 60 * self._delayed._timeout_min
         return time.time() - self._start_time >= NEARLY * limit
 
@@ -199,6 +204,11 @@ class SignalHandler:
         following.set_timeout(delayed._timeout_min, countdown)
         following.dump(self._job_paths.submitted_pickle)
         return ""
+
+
+def warned_before_s() -> float:
+    """How long before the time limit the scheduler sends its warning."""
+    return float(os.environ.get("SUBMITIT_SIGNAL_DELAY_S") or 90)
 
 
 def checkpoint_of(function: Any) -> Any:

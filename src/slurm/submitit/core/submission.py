@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pickle
 import sys
 import time
 import traceback
 from pathlib import Path
 from typing import Any
 
-from slurm.submitit.core import logger, utils
+from slurm.submitit.core import utils
 from slurm.submitit.core.job_environment import JobEnvironment, redirect_logs
 
 #: How long a worker waits for its call to appear: network file systems lag.
@@ -57,21 +58,20 @@ def _adopt(staged: str | bytes, target: Path) -> None:
 def process_job(folder: Path | str) -> Any:
     """Make the call of this job, write its result, and return it; what it raises is raised."""
     os.environ["SUBMITIT_FOLDER"] = str(folder)
-    logger.configure()
     env = JobEnvironment()
     paths = env.paths
     delayed = _load(paths.submitted_pickle)
     handler = env._handle_signals(paths, delayed)
     try:
         value = delayed.result()
-    except BaseException as error:  # noqa: BLE001 - any end is an outcome; it is raised again
+    except BaseException as error:  # any end is an outcome; it is raised again
         _stop(handler)
         write_error(paths, error)
         raise
     _stop(handler)
     del delayed
     try:
-        utils.cloudpickle_dump(("success", value), paths.result_pickle)
+        _write_result(("success", value), paths.result_pickle)
     except Exception as error:
         write_error(paths, error)
         raise
@@ -88,7 +88,16 @@ def _stop(handler: Any) -> None:
 def write_error(paths: utils.JobPaths, error: BaseException) -> None:
     """Write a failure as the job's result: the text of its traceback."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    utils.cloudpickle_dump(("error", text), paths.result_pickle)
+    _write_result(("error", text), paths.result_pickle)
+
+
+def _write_result(outcome: tuple[str, Any], path: Path) -> None:
+    """Write an outcome whole or not at all; most need no cloudpickle, which is slow to import."""
+    try:
+        with utils.temporary_save_path(path) as temporary, temporary.open("wb") as f:
+            pickle.dump(outcome, f, pickle.HIGHEST_PROTOCOL)
+    except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
+        utils.cloudpickle_dump(outcome, path)
 
 
 def _load(path: Path) -> utils.DelayedSubmission:

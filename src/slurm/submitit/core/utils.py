@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -138,10 +137,10 @@ def load_pickle(stream: IO[bytes]) -> Any:
     return _Unpickler(stream).load()
 
 
-def archive_dev_folders(
-    folders: Sequence[str | Path], outfile: str | Path | None = None
-) -> Path:
+def archive_dev_folders(folders: Sequence[str | Path], outfile: str | Path | None = None) -> Path:
     """Pack folders into a compressed archive."""
+    import tarfile
+
     target = Path(outfile) if outfile is not None else Path(f"dev_folders_{os.getpid()}.tar.gz")
     with tarfile.open(target, "w:gz") as archive:
         for folder in map(Path, folders):

@@ -52,6 +52,7 @@ class InfoWatcher:
             self._watching_since = self._last_call = float("-inf")
             self._fresh: set[str] = set()
             self._tokens = float(BURST)
+            self._refilled_at = time.time()
 
     @property
     def num_calls(self) -> int:
@@ -110,7 +111,8 @@ class InfoWatcher:
     def _is_due(self, now: float) -> bool:
         if self._registered <= self._finished:
             return False
-        self._tokens = min(BURST, self._tokens + max(0.0, now - self._last_call) / self._delay_s)
+        self._tokens = min(BURST, self._tokens + (now - self._refilled_at) / self._delay_s)
+        self._refilled_at = now
         if self._fresh and self._tokens >= 1:
             self._tokens -= 1
             return True

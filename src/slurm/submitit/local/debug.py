@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from slurm.submitit.core.executors import Executor
-from slurm.submitit.core.job_environment import JobEnvironment
 from slurm.submitit.core.jobs import Job
 from slurm.submitit.core.utils import DelayedSubmission, UncompletedJobError
 from slurm.submitit.core.watching import InfoWatcher
+from slurm.submitit.local.environment import DebugJobEnvironment
+
+__all__ = ["DebugExecutor", "DebugInfoWatcher", "DebugJob", "DebugJobEnvironment"]
 
 R = TypeVar("R", covariant=True)
 
@@ -25,15 +26,6 @@ class DebugInfoWatcher(InfoWatcher):
 
     def _make_command(self) -> list[str] | None:
         return None
-
-
-class DebugJobEnvironment(JobEnvironment):
-    """The job that runs in this process."""
-
-    _env = {"job_id": "SUBMITIT_DEBUG_JOB_ID"}  # noqa: RUF012 - the base class says it is fixed
-
-    def _requeue(self, countdown: int) -> None:
-        """There is no queue."""
 
 
 class DebugJob(Job[R]):
@@ -93,7 +85,7 @@ class DebugJob(Job[R]):
         with self._as_in_a_job():
             try:
                 return self._submission.result()
-            except BaseException as error:  # noqa: BLE001 - raised again, to whoever asked
+            except BaseException as error:  # raised again, to whoever asked
                 self._error = error
                 if inspect and isinstance(error, Exception):
                     traceback.print_exc()
@@ -105,7 +97,9 @@ class DebugJob(Job[R]):
         """The environment of the submission, with the job's id; log records go to its files."""
         before = dict(os.environ)
         os.environ.clear()
-        os.environ.update(self._environ, SUBMITIT_EXECUTOR="debug", SUBMITIT_DEBUG_JOB_ID=self.job_id)
+        os.environ.update(
+            self._environ, SUBMITIT_EXECUTOR="debug", SUBMITIT_DEBUG_JOB_ID=self.job_id
+        )
         os.environ["SUBMITIT_FOLDER"] = str(self.paths.folder)
         self.paths.folder.mkdir(parents=True, exist_ok=True)
         handlers = [_log_to(self.paths.stdout, 0), _log_to(self.paths.stderr, logging.WARNING)]
@@ -159,5 +153,3 @@ class DebugExecutor(Executor):
         self, delayed_submissions: list[DelayedSubmission]
     ) -> list[Job[Any]]:
         return [DebugJob(self.folder, submission) for submission in delayed_submissions]
-
-

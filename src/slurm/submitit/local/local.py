@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slurm.submitit.core.records import RecordJob
 from slurm.submitit.core.run_executor import RunExecutor
 from slurm.submitit.core.runs import RunJob
-from slurm.submitit.slurm.environment import SlurmJobEnvironment
+from slurm.submitit.local.environment import LocalJobEnvironment
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
+
+__all__ = ["LOCAL_REQUEUE_RETURN_CODE", "LocalExecutor", "LocalJob", "LocalJobEnvironment"]
 
 R = TypeVar("R", covariant=True)
 
@@ -19,20 +21,10 @@ R = TypeVar("R", covariant=True)
 LOCAL_REQUEUE_RETURN_CODE = 144
 
 
-class LocalJobEnvironment(SlurmJobEnvironment):
-    """The job of this process; the embedded scheduler sets the variables that Slurm sets."""
-
-    _slack_s = 2.0
-
-    def _requeue(self, countdown: int) -> None:
-        """Put this job back into the queue of the embedded scheduler."""
-        super()._requeue(countdown)
-
-
 class LocalJob(RunJob[R]):
     """A job of this machine."""
 
-    _sites = {}  # noqa: RUF012 - one for each class, and meant to be shared
+    _sites = {}
     _cancelled = False
 
     @classmethod

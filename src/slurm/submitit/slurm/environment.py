@@ -13,7 +13,7 @@ class SlurmParseException(Exception):
 class SlurmJobEnvironment(JobEnvironment):
     """The job of this process, from the variables that Slurm sets."""
 
-    _env = {  # noqa: RUF012 - the base class says that it is never changed
+    _env = {
         "job_id": "SLURM_JOB_ID",
         "num_tasks": "SLURM_NTASKS",
         "num_nodes": "SLURM_JOB_NUM_NODES",

@@ -99,7 +99,8 @@ def to_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("gpus_per_node", "gpus_per_task"):
         if options.get(name) == 0:
             del options[name]
-    return {**options, **_additional(given["additional_parameters"] or {}, options)}
+    more = _additional(given["additional_parameters"] or {}, options)
+    return {**options, **more}
 
 
 def script_text(command: str, folder: Path | str, **parameters: Any) -> str:

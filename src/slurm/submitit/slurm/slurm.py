@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from slurm.submitit.core import utils
 from slurm.submitit.core.executors import EquivalenceDict
@@ -39,7 +39,7 @@ class SlurmJob(RunJob[R]):
     """A job of Slurm."""
 
     watcher = SlurmInfoWatcher(delay_s=600)
-    _sites = {}  # noqa: RUF012 - one for each class, and meant to be shared
+    _sites = {}
 
     @classmethod
     def _make_cluster(cls, base: str) -> Cluster:
@@ -58,8 +58,7 @@ class SlurmJob(RunJob[R]):
         state = job.state
         if job.evidence.status is None and not job.evidence.begins:
             return self.watcher.get_state(self.job_id)
-        return state.value
-
+        return str(state)
 
     def _interrupt(self, timeout: bool = False) -> None:
         """Let the job see what it would see of a time-out, else of a preemption; for tests."""
@@ -81,7 +80,7 @@ class SlurmExecutor(RunExecutor):
     """Submits calls to Slurm; see `update_parameters` for what can be asked for."""
 
     job_class = SlurmJob
-    record_job_class = PackedSlurmJob
+    record_job_class: ClassVar[type[RecordJob[Any]]] = PackedSlurmJob
 
     def __init__(
         self,
@@ -140,10 +139,12 @@ class SlurmExecutor(RunExecutor):
         return options
 
     def _submit_calls(self, calls: Any, pack: Any, options: dict[str, Any]) -> Any:
+        from slurm.api.backend import LocalBackend
         from slurm.errors import SubmitRefused
 
-        scheduler = getattr(self._site().cluster.backend, "agent", self).scheduler
-        scheduler.executor = self
+        backend = self._site().cluster.backend
+        if isinstance(backend, LocalBackend):
+            backend.agent.scheduler.executor = self
         try:
             return super()._submit_calls(calls, pack, options)
         except SubmitRefused as error:
