@@ -70,7 +70,10 @@ class InfoWatcher:
             self._fresh.add(job_id)
 
     def get_info(self, job_id: str, mode: str = "standard") -> dict[str, str]:
-        """The fields of a job; `mode` is `force` (ask now), `standard` or `cache` (never ask)."""
+        """The fields of a job; `mode` is `force` (ask now), `standard` or `cache` (never ask).
+
+        `new` asks about a job that was never asked about, if not too many were.
+        """
         if job_id is None:
             raise RuntimeError("this job has no id")
         with self._lock:
@@ -101,23 +104,30 @@ class InfoWatcher:
                 due = bool(self._fresh) or now - self._last_call > 0.001
             elif mode == "standard":
                 due = self._is_due(now)
+            elif mode == "new":
+                due = self._asks_for_new(now)
             elif mode == "cache":
                 due = False
             else:
-                raise ValueError(f"mode={mode!r} must be one of force, standard and cache")
+                raise ValueError(f"mode={mode!r} must be one of force, standard, new and cache")
             if due:
                 self.update()
 
     def _is_due(self, now: float) -> bool:
         if self._registered <= self._finished:
             return False
-        self._tokens = min(BURST, self._tokens + (now - self._refilled_at) / self._delay_s)
-        self._refilled_at = now
-        if self._fresh and self._tokens >= 1:
-            self._tokens -= 1
+        if self._asks_for_new(now):
             return True
         pause = min(self._delay_s, max(2.0, (now - self._watching_since) / 2))
         return now - self._last_call > pause
+
+    def _asks_for_new(self, now: float) -> bool:
+        self._tokens = min(BURST, self._tokens + (now - self._refilled_at) / self._delay_s)
+        self._refilled_at = now
+        if not self._fresh or self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
 
     def update(self) -> None:
         """Ask the scheduler now."""

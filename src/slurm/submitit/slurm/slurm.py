@@ -57,7 +57,7 @@ class SlurmJob(RunJob[R]):
             return super().state
         state = job.state
         if job.evidence.status is None and not job.evidence.begins:
-            return self.watcher.get_state(self.job_id)
+            return self.watcher.get_state(self.job_id, mode="new")
         return str(state)
 
     def _interrupt(self, timeout: bool = False) -> None:
