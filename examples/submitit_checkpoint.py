@@ -15,6 +15,7 @@ class Search:
         self.lives = 0
 
     def __call__(self, seed: int) -> tuple[int, int]:
+        """The total, and how often the job was started."""
         self.lives += 1
         print("life", self.lives, flush=True)
         while self.step < 30:
@@ -24,6 +25,7 @@ class Search:
         return self.total, self.lives
 
     def checkpoint(self, seed: int) -> DelayedSubmission:
+        """What runs after an interruption."""
         return DelayedSubmission(self, seed)
 
 

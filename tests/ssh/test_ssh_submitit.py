@@ -29,7 +29,7 @@ def test_calls_go_to_the_slurm_behind_a_login_node(
     monkeypatch.delenv("SLURM_CONF")
     given = slurm_sshd.arguments()
     executor = submitit.AutoExecutor(
-        tmp_path / "logs",
+        f"{tmp_path.name}/%j",
         cluster=f"ssh://{getpass.getuser()}@127.0.0.1:{given['port']}",
         slurm_identity_file=given["identity_file"],
         slurm_ssh_options=given["ssh_options"],
@@ -42,6 +42,8 @@ def test_calls_go_to_the_slurm_behind_a_login_node(
     assert jobs[0].state == "COMPLETED"
     assert isinstance(jobs[0], submitit.SlurmJob)
     assert pickle.loads(pickle.dumps(jobs[1])).result() == 4
+    home = Path(slurm_sshd.home) / tmp_path.name  # where a relative folder counts from
+    assert (home / jobs[2].job_id / f"{jobs[2].job_id}_0_result.pkl").exists()
     error = executor.submit(int, "x").exception()
     assert isinstance(error, FailedJobError)
     assert isinstance(error.__cause__, ValueError)

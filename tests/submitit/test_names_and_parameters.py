@@ -406,6 +406,25 @@ def test_tasks_agree_where_they_meet(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == ["n1", "3", "4", "2"]
 
 
+@pytest.mark.skipif(not helpers.RsyncSnapshot.available(), reason="needs rsync and git")
+def test_a_block_runs_in_a_copy_of_the_tracked_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    for name in ("kept.py", "left_out.py", "untracked.py"):
+        (repository / name).write_text("")
+    for words in (["init", "--quiet"], ["add", "kept.py", "left_out.py"]):
+        subprocess.run(["git", *words], cwd=repository, check=True, timeout=60)
+    (repository / "kept.py").write_text("edited after it was added")
+    monkeypatch.chdir(repository)
+    with helpers.RsyncSnapshot(tmp_path / "copy", exclude=["left_*"]):
+        assert Path.cwd() == tmp_path / "copy"
+        assert {path.name for path in Path().iterdir()} == {"kept.py"}
+        assert Path("kept.py").read_text() == "edited after it was added"
+    assert Path.cwd() == repository
+
+
 def test_jobs_come_in_the_order_of_their_ends_and_a_time_limit_is_kept(tmp_path: Path) -> None:
     jobs = [EchoJob(tmp_path, "61"), EchoJob(tmp_path, "62")]
     EchoJob.watcher.clear()

@@ -109,9 +109,12 @@ def as_completed(
     deadline = None if timeout is None else time.monotonic() + timeout
     pause = 0.02
     while left:
-        over = [job for job in left if job.done()]
+        over: list[Job[R]] = []
+        waiting: list[Job[R]] = []
+        for job in left:
+            (over if job.done() else waiting).append(job)
         yield from over
-        left = [job for job in left if job not in over]
+        left = waiting
         if deadline is not None and left and time.monotonic() > deadline:
             raise TimeoutError(f"{len(left)} of {len(jobs)} jobs are not over after {timeout} s")
         if left and not over:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import warnings
@@ -98,10 +99,10 @@ class AutoExecutor(Executor):
 
     def after(self, *jobs: Job[Any]) -> Self:
         """The same executor for calls that begin when these jobs have succeeded."""
-        import copy
-
+        self._refuse_in_batch("after")
         other = copy.copy(self)
         other._executor = self._executor.after(*jobs)  # type: ignore[attr-defined]
+        other.parameters = other._executor.parameters
         return other
 
     def _internal_process_submissions(

@@ -129,12 +129,15 @@ class Executor(ABC):
 
     def update_parameters(self, **kwargs: Any) -> None:
         """Set what later submissions ask for."""
+        self._refuse_in_batch("update_parameters")
+        self._internal_update_parameters(**kwargs)
+
+    def _refuse_in_batch(self, what: str) -> None:
         if self._delayed_batch is not None:
             raise RuntimeError(
-                'update_parameters cannot be called inside of "with executor.batch():": all of '
-                "its jobs have the same parameters"
+                f'{what} cannot be called inside of "with executor.batch():": all of its jobs are '
+                "one array"
             )
-        self._internal_update_parameters(**kwargs)
 
     def _internal_update_parameters(self, **kwargs: Any) -> None:
         self.parameters.update(kwargs)

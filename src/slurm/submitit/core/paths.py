@@ -10,6 +10,13 @@ from pathlib import Path
 _MARK = re.compile("%[jAat]")
 
 
+def split_folder(folder: Path) -> tuple[Path, Path]:
+    """The part of a folder that depends on no job, and the rest."""
+    parts = folder.parts
+    count = next((n for n, part in enumerate(parts) if _MARK.search(part)), len(parts))
+    return Path(*parts[:count]), Path(*parts[count:])
+
+
 def link(existing: str | Path, name: Path) -> None:
     """Give a file a second name; on another file system a symbolic one."""
     try:
@@ -91,9 +98,7 @@ class JobPaths:
     @staticmethod
     def get_first_id_independent_folder(folder: Path | str) -> Path:
         """The deepest folder above whose name depends on no job."""
-        parts = Path(folder).expanduser().absolute().parts
-        count = next((n for n, part in enumerate(parts) if _MARK.search(part)), len(parts))
-        return Path(*parts[:count])
+        return split_folder(Path(folder).expanduser().absolute())[0]
 
     def __repr__(self) -> str:
         return f"JobPaths({self.folder})"

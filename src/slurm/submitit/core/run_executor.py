@@ -53,6 +53,7 @@ class RunExecutor(PicklingExecutor):
 
         `executor.after(prepared).submit(train)`: if one of them fails, the call never runs.
         """
+        self._refuse_in_batch("after")
         other = copy.copy(self)
         other.parameters = dict(self.parameters)
         other._after = (*self._after, *jobs)
@@ -87,7 +88,7 @@ class RunExecutor(PicklingExecutor):
         self, calls: Sequence[str | bytes], pack: int | str | None, options: dict[str, Any]
     ) -> list[CoreJob[Any]]:
         cluster = self._site().cluster
-        folder = str(self.folder)
+        folder = self._folder_there()
         given = {**options, **self._waits()}
         submit = cluster.submit(run_call if pack is None else run_item, **given)
         keep = not self._folder_is_here
@@ -99,6 +100,10 @@ class RunExecutor(PicklingExecutor):
             items = [(folder, call) for call in calls]
             return list(submit.map(items, pack=pack, max_concurrent=throttle))
         return list(submit.map([(folder, call, keep) for call in calls], max_concurrent=throttle))
+
+    def _folder_there(self) -> str:
+        """The folder as the job sees it."""
+        return str(self.folder)
 
     #: How many elements of an array run at the same time, unless `array_parallelism` says.
     _default_parallelism: ClassVar[int] = 256

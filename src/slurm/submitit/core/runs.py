@@ -7,6 +7,7 @@ base directory: one run for each submission, whose call is `core.submission.run_
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 R = TypeVar("R", covariant=True)
 
+#: How long after its result a job may take to be over for the core, too.
+SETTLES_S = 5.0
+#: Programs that ask for many jobs again and again do not read a run more often than this.
+LOOK_S = 0.05
 #: The base directory of the core, in the folder that depends on no job.
 BASE = ".runs"
 
@@ -29,6 +34,15 @@ class Site:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self._attached: dict[str, dict[str, CoreJob[Any]]] = {}
+        self._looked: dict[str, float] = {}
+
+    def is_over(self, job: CoreJob[Any]) -> bool:
+        """Whether a job is over; one look at a run serves all jobs of it."""
+        now = time.monotonic()
+        if job.settled or now - self._looked.get(job.run, 0.0) < LOOK_S:
+            return job.settled
+        self._looked[job.run] = now
+        return job.done()
 
     def attach(self, job_id: str) -> CoreJob[Any] | None:
         """The core's job with this id; None where it was not submitted from this folder."""
@@ -124,7 +138,7 @@ class RunJob(Job[R]):
     def _is_over(self, force_check: bool) -> bool:
         if self.run_job is None:
             return super()._is_over(force_check)
-        return self.run_job.done()
+        return self.site(self._paths._folder).is_over(self.run_job)
 
     def _sleep(self, seconds: float) -> None:
         if self.run_job is None:
@@ -172,7 +186,7 @@ class RunJob(Job[R]):
             return None
         from slurm.errors import SlurmError
 
-        if not job.wait(self._results_timeout_s) and not job.settled:
+        if not job.wait(min(SETTLES_S, self._results_timeout_s)) and not job.settled:
             return None
         try:
             return job.outcome()[1]

@@ -51,7 +51,7 @@ class LocalJob(RunJob[R]):
         return [self.task(number) for number in range(self.num_tasks)]  # type: ignore[misc]
 
     def _is_over(self, force_check: bool) -> bool:
-        return self.run_job is None or self.run_job.done()
+        return self.run_job is None or super()._is_over(force_check)
 
     def get_info(self, mode: str = "force") -> dict[str, str]:
         """The job's state."""

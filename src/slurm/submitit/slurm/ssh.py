@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
+from slurm.submitit.core.paths import split_folder
 from slurm.submitit.core.records import RecordJob
 from slurm.submitit.core.runs import BASE, Site
 from slurm.submitit.core.utils import DelayedSubmission
@@ -25,6 +26,10 @@ class SshJob(RecordJob[Any], SlurmJob[Any]):
     #: What the core's `Cluster` is given to reach the login node.
     how: ClassVar[dict[str, Any]] = {}
 
+    def __init__(self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,)) -> None:
+        super().__init__(folder, job_id, tasks)
+        self._paths._folder = Path(folder)  # not this machine's: nothing is expanded here
+
     @classmethod
     def _make_cluster(cls, base: str) -> Cluster:
         from slurm.cluster import Cluster
@@ -34,7 +39,7 @@ class SshJob(RecordJob[Any], SlurmJob[Any]):
     @classmethod
     def site(cls, folder: Path | str) -> Site:
         """Where the runs of a folder are; the folder is one of the cluster."""
-        base = f"{folder}/{BASE}"
+        base = str(split_folder(Path(folder))[0] / BASE)
         if base not in cls._sites:
             cls._sites[base] = Site(cls._make_cluster(base))
         return cls._sites[base]
@@ -132,6 +137,10 @@ class SshExecutor(SlurmExecutor):
             return super()._stage(submissions)
         finally:
             self.folder = there
+
+    def _folder_there(self) -> str:
+        base = Path(self._site().cluster.base)
+        return str(base.parent / split_folder(self.folder)[1])
 
     def _options(self, count: int, listens: bool) -> dict[str, Any]:
         options = super()._options(count, listens)
