@@ -7,15 +7,11 @@ import time
 from typing import Any
 
 from protocol import serve
+from same import same
 
 #: The commands that a scheduler has to answer; sbatch is called by both for each submission.
 _QUESTIONS = ("squeue", "sacct", "scontrol", "sinfo")
 _asked = [0]
-
-
-def noop(x: int = 1) -> int:
-    """Do nothing."""
-    return x
 
 
 def _audit(event: str, args: Any) -> None:
@@ -24,7 +20,7 @@ def _audit(event: str, args: Any) -> None:
 
 
 class Rolling:
-    """Submits a job that waits every 5 s and looks at its state."""
+    """Submits a job that waits every 5 s and looks at its state every second."""
 
     def __init__(self, submitit: Any) -> None:
         self._executor = submitit.AutoExecutor(folder=sys.argv[3] + "/%j", cluster=sys.argv[2])
@@ -38,10 +34,11 @@ class Rolling:
         """Do so for a while; how many questions the scheduler was asked."""
         _asked[0] = 0
         for _ in range(seconds // 5):
-            self._jobs.append(self._executor.submit(noop))
-            assert self._jobs[-1].state
-            assert not self._jobs[0].done()
-            time.sleep(5)
+            self._jobs.append(self._executor.submit(same, 1))
+            for _ in range(5):  # once a second, as submitit's own `wait` does
+                assert self._jobs[-1].state
+                assert not self._jobs[0].done()
+                time.sleep(1)
         return _asked[0]
 
 
@@ -58,10 +55,10 @@ def main() -> None:
             return rolling[0].go_on(int(count))
         began = time.perf_counter()
         if kind == "map":
-            jobs = executor.map_array(noop, range(int(count)))
+            jobs = executor.map_array(same, range(int(count)))
             assert [job.result() for job in jobs] == list(range(int(count)))
         else:
-            assert executor.submit(noop).result() == 1
+            assert executor.submit(same, 1).result() == 1
         return time.perf_counter() - began
 
     serve({"version": submitit.__version__}, play)

@@ -6,9 +6,12 @@ The names, module paths and files are those of submitit 1.5; the jobs are the SD
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from slurm.submitit import auto, core, helpers, local
     from slurm.submitit.auto.auto import AutoExecutor
     from slurm.submitit.core.core import Executor, Job

@@ -6,14 +6,16 @@ import codecs
 import io
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
 
 from slurm.submitit.core.failures import FailedJobError
 
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Mapping, Sequence
+    from typing import IO, Any
 
 
 class CommandFunction:

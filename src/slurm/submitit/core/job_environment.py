@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
 
 from slurm.submitit.core import logger
 from slurm.submitit.core.paths import link
 from slurm.submitit.core.signals import SignalHandler
 from slurm.submitit.core.utils import DelayedSubmission, JobPaths
 
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any, ClassVar
+
     from slurm.api.backend import JobKey
 
 __all__ = ["JobEnvironment", "SignalHandler"]

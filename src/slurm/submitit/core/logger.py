@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
 
 if TYPE_CHECKING:
     import logging
+    from typing import Any
 
 FORMAT = "%(asctime)s %(name)s: %(message)s"
 #: For `logging.config.dictConfig`, for programs that want our messages elsewhere.

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 from slurm.submitit.core import logger
 
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from importlib.metadata import EntryPoint
+    from typing import Any
 
     from slurm.submitit.core.executors import Executor
     from slurm.submitit.core.job_environment import JobEnvironment

@@ -7,19 +7,21 @@ hears of the signal even while it is in a long call of a C library.
 
 from __future__ import annotations
 
+import _thread  # all that is needed of `threading`, which is slow to import
 import contextlib
 import os
 import signal
 import sys
-import threading
 import time
-import traceback
-from typing import TYPE_CHECKING, Any
 
 from slurm.submitit.core import logger
 from slurm.submitit.core.utils import DelayedSubmission, JobPaths, UncompletedJobError
 
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
 if TYPE_CHECKING:
+    from typing import Any
+
     from slurm.submitit.core.job_environment import JobEnvironment
 
 #: Where the real end of a job is not known, this part of its time limit counts as the end.
@@ -38,24 +40,23 @@ class SignalHandler:
         self._job_paths = job_paths
         self._delayed = delayed
         self._start_time = time.time()
-        self._deciding = threading.Lock()
+        self._deciding = _thread.allocate_lock()
         self._before: dict[int, Any] = {}
-        self._pipe: tuple[int, int] | None = None
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
 
     # ---- listening ------------------------------------------------------------------------------
 
     def listen(self) -> None:
         """Take the signals over; nothing happens where this is not the main thread."""
-        if threading.current_thread() is not threading.main_thread():
+        numbers = (int(self.env._usr_sig()), int(signal.SIGTERM))
+        with contextlib.suppress(ValueError):
+            for number in numbers:
+                self._before[number] = signal.signal(number, self._notice)
+        if not self._before:
             return
-        self._pipe = os.pipe()
-        os.set_blocking(self._pipe[1], False)
-        for number in (int(self.env._usr_sig()), int(signal.SIGTERM)):
-            self._before[number] = signal.signal(number, self._notice)
         owner = os.getpid()
-        threading.Thread(
-            target=self._watch, args=(self._pipe[0],), name="submitit-signals", daemon=True
-        ).start()
+        _thread.start_new_thread(self._watch, (self._pipe[0],))
         # The C level writes the signal's number at once, also while Python code cannot run.
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         os.register_at_fork(after_in_child=lambda: self._leave_child(owner))
@@ -86,7 +87,6 @@ class SignalHandler:
 
     def _notice(self, signum: int, frame: Any) -> None:
         # The C level has told the pipe, unless an event loop of the user's took its place.
-        assert self._pipe is not None
         other = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         if other != self._pipe[1]:
             signal.set_wakeup_fd(other)
@@ -117,8 +117,8 @@ class SignalHandler:
     def _record(self, error: BaseException) -> None:
         from slurm.submitit.core.submission import write_error
 
-        text = str(error) if isinstance(error, UncompletedJobError) else traceback.format_exc()
-        logger.get_logger().error("%s", text)
+        if not isinstance(error, UncompletedJobError):  # that one is logged already
+            logger.exception("the job cannot be checkpointed: %s", error)
         write_error(self._job_paths, error)
 
     @staticmethod

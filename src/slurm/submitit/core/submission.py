@@ -8,12 +8,15 @@ import os
 import pickle
 import sys
 import time
-import traceback
 from pathlib import Path
-from typing import Any
 
 from slurm.submitit.core import utils
 from slurm.submitit.core.job_environment import JobEnvironment, redirect_logs
+
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
+if TYPE_CHECKING:
+    from typing import Any
 
 #: How long a worker waits for its call to appear: network file systems lag.
 PATIENCE_S = 60.0
@@ -87,6 +90,8 @@ def _stop(handler: Any) -> None:
 
 def write_error(paths: utils.JobPaths, error: BaseException) -> None:
     """Write a failure as the job's result: the text of its traceback."""
+    import traceback  # slow to import, and most jobs succeed
+
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     _write_result(("error", text), paths.result_pickle)
 

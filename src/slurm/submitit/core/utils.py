@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
 
 from slurm.submitit.core.commands import CommandFunction, copy_process_streams
 from slurm.submitit.core.failures import (
@@ -16,6 +14,12 @@ from slurm.submitit.core.failures import (
     UncompletedJobError,
 )
 from slurm.submitit.core.paths import JobPaths
+
+TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import IO, Any
 
 __all__ = [
     "CommandFunction",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from slurm.model.hostlist import expand_hostlist
 from slurm.submitit.core.job_environment import JobEnvironment
 
 
@@ -31,6 +30,8 @@ class SlurmJobEnvironment(JobEnvironment):
         listed = self._text("nodes")
         if not listed:
             return [self.hostname]
+        from slurm.model.hostlist import expand_hostlist
+
         try:
             return expand_hostlist(listed)
         except ValueError as error:
