@@ -25,7 +25,7 @@ APP = """
 import hydra
 from omegaconf import DictConfig
 
-@hydra.main(config_path=None, config_name=None, version_base="1.2")
+@hydra.main(config_path=None, config_name=None, version_base=None)
 def main(cfg: DictConfig) -> float:
     import submitit
     print("job", submitit.JobEnvironment().job_id, submitit.__version__, flush=True)

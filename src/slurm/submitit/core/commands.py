@@ -6,7 +6,6 @@ import codecs
 import io
 import os
 import sys
-from pathlib import Path
 
 from slurm.submitit.core.failures import FailedJobError
 
@@ -15,6 +14,7 @@ TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
     from typing import IO, Any
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
+from slurm import rundir
 from slurm.submitit.core import logger
 from slurm.submitit.core.paths import link
 from slurm.submitit.core.signals import SignalHandler
@@ -200,22 +200,23 @@ def redirect_logs(env: JobEnvironment, paths: JobPaths) -> None:
 
     The scheduler could not open them where the folder depends on the job id, or for ranks.
     """
-    paths.folder.mkdir(parents=True, exist_ok=True)
+    os.makedirs(paths.name_of("folder"), exist_ok=True)
     merged = bool(os.environ.get("SUBMITIT_STDERR_TO_STDOUT"))
-    run = Path(os.environ["SLURM_SDK_RUN"])
-    streams = [(1, "out", paths.stdout), (2, "err", paths.stdout if merged else paths.stderr)]
-    for number, suffix, path in streams:
-        opened = run / "logs" / f"{env.job_id}.{suffix}"
-        if env.global_rank == 0 and opened.exists() and not path.exists():
+    logs = os.path.join(os.environ["SLURM_SDK_RUN"], rundir.LOGS, env.job_id)
+    streams = [(1, "out", "stdout"), (2, "err", "stdout" if merged else "stderr")]
+    for number, suffix, what in streams:
+        opened, path = f"{logs}.{suffix}", paths.name_of(what)
+        if env.global_rank == 0 and os.path.exists(opened) and not os.path.exists(path):
             link(opened, path)
         elif not _is_open_at(number, path):
             (sys.stdout, sys.stderr)[number - 1].flush()
-            with path.open("ab") as f:
-                os.dup2(f.fileno(), number)
+            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            os.dup2(target, number)
+            os.close(target)
 
 
-def _is_open_at(number: int, path: Path) -> bool:
+def _is_open_at(number: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(number), path.stat())
+        return os.path.samestat(os.fstat(number), os.stat(path))
     except OSError:
         return False

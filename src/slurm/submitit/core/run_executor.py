@@ -155,10 +155,12 @@ class RunExecutor(PicklingExecutor):
     def _options(self, count: int, listens: bool) -> dict[str, Any]:
         """What the core is asked for, for so many calls; `listens`: one has a checkpoint."""
         merged = bool(self.parameters.get("stderr_to_stdout"))
-        delay = self.parameters.get("signal_delay_s", self._default_delay_s)
+        asked = self.parameters.get("signal_delay_s", self._default_delay_s)
+        # A short job is not told before it has begun.
+        delay = max(1, int(min(asked, 30 * self._timeout_min())))
         options: dict[str, Any] = {
             "requeue": True,
-            "signal": f"{self._signal()}@{int(delay)}",
+            "signal": f"{self._signal()}@{delay}",
             "env": {
                 "SUBMITIT_EXECUTOR": self.name(),
                 "SUBMITIT_SIGNAL_DELAY_S": str(delay),

@@ -202,7 +202,7 @@ class SignalHandler:
         if following is None:
             return "its checkpoint returned None"
         following.set_timeout(delayed._timeout_min, countdown)
-        following.dump(self._job_paths.submitted_pickle)
+        following.dump(self._job_paths.name_of("submitted_pickle"))
         return ""
 
 

@@ -8,7 +8,6 @@ import os
 import pickle
 import sys
 import time
-from pathlib import Path
 
 from slurm.submitit.core import utils
 from slurm.submitit.core.job_environment import JobEnvironment, redirect_logs
@@ -16,6 +15,7 @@ from slurm.submitit.core.job_environment import JobEnvironment, redirect_logs
 TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this module
 
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any
 
 #: How long a worker waits for its call to appear: network file systems lag.
@@ -35,7 +35,7 @@ def run_call(folder: str, staged: str | bytes, keep: bool = False) -> Any:
     # Behind the SDK: a snapshot that the job was submitted from goes before its original.
     sys.path.insert(1, os.getcwd())
     if env.global_rank == 0:
-        _adopt(staged, paths.submitted_pickle)
+        _adopt(staged, paths.name_of("submitted_pickle"))
     value = process_job(folder)
     return value if keep else None
 
@@ -47,12 +47,12 @@ def run_item(folder: str, call: bytes) -> Any:
     return found.result()
 
 
-def _adopt(staged: str | bytes, target: Path) -> None:
+def _adopt(staged: str | bytes, target: str) -> None:
     """Give a staged call its final name; client and worker both do, and the first one wins."""
     if isinstance(staged, bytes):
-        if not target.exists():
-            with utils.temporary_save_path(target) as temporary:
-                temporary.write_bytes(staged)
+        if not os.path.exists(target):
+            with utils.written(target) as f:
+                f.write(staged)
         return
     with contextlib.suppress(FileNotFoundError):
         os.rename(staged, target)
@@ -63,7 +63,7 @@ def process_job(folder: Path | str) -> Any:
     os.environ["SUBMITIT_FOLDER"] = str(folder)
     env = JobEnvironment()
     paths = env.paths
-    delayed = _load(paths.submitted_pickle)
+    delayed = _load(paths.name_of("submitted_pickle"))
     handler = env._handle_signals(paths, delayed)
     try:
         value = delayed.result()
@@ -74,7 +74,7 @@ def process_job(folder: Path | str) -> Any:
     _stop(handler)
     del delayed
     try:
-        _write_result(("success", value), paths.result_pickle)
+        _write_result(("success", value), paths.name_of("result_pickle"))
     except Exception as error:
         write_error(paths, error)
         raise
@@ -93,19 +93,19 @@ def write_error(paths: utils.JobPaths, error: BaseException) -> None:
     import traceback  # slow to import, and most jobs succeed
 
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    _write_result(("error", text), paths.result_pickle)
+    _write_result(("error", text), paths.name_of("result_pickle"))
 
 
-def _write_result(outcome: tuple[str, Any], path: Path) -> None:
+def _write_result(outcome: tuple[str, Any], path: str) -> None:
     """Write an outcome whole or not at all; most need no cloudpickle, which is slow to import."""
     try:
-        with utils.temporary_save_path(path) as temporary, temporary.open("wb") as f:
+        with utils.written(path) as f:
             pickle.dump(outcome, f, pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
         utils.cloudpickle_dump(outcome, path)
 
 
-def _load(path: Path) -> utils.DelayedSubmission:
+def _load(path: str) -> utils.DelayedSubmission:
     deadline = time.monotonic() + PATIENCE_S
     pause = 0.01
     while True:

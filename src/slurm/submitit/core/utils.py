@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-from pathlib import Path
 
 from slurm.submitit.core.commands import CommandFunction, copy_process_streams
 from slurm.submitit.core.failures import (
@@ -19,6 +18,7 @@ TYPE_CHECKING = False  # `typing` is slow to import, and every job imports this 
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
     from typing import IO, Any
 
 __all__ = [
@@ -100,23 +100,38 @@ def environment_variables(**kwargs: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def temporary_save_path(filepath: Path | str) -> Iterator[Path]:
     """A path to write to; the file takes its place at the end, unless the block raised."""
-    target = Path(filepath)
-    temporary = target.with_suffix(target.suffix + ".save_tmp")
+    from pathlib import Path  # slow to import; a worker has no need for it
+
+    temporary = f"{os.fspath(filepath)}.save_tmp"
     with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()  # left behind by a writer that was killed
+        os.unlink(temporary)  # left behind by a writer that was killed
     try:
-        yield temporary
-        os.replace(temporary, target)
+        yield Path(temporary)
+        os.replace(temporary, filepath)
     finally:
         with contextlib.suppress(FileNotFoundError):
-            temporary.unlink()
+            os.unlink(temporary)
+
+
+@contextlib.contextmanager
+def written(filename: Path | str) -> Iterator[IO[bytes]]:
+    """A file to write to; it takes its place at the end, unless the block raised."""
+    temporary = f"{os.fspath(filename)}.save_tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as f:
+            yield f
+        os.replace(temporary, filename)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def cloudpickle_dump(obj: Any, filename: Path | str) -> None:
     """Pickle an object into a file."""
     import cloudpickle
 
-    with temporary_save_path(filename) as temporary, temporary.open("wb") as f:
+    with written(filename) as f:
         cloudpickle.dump(obj, f, pickle.HIGHEST_PROTOCOL)
 
 
@@ -132,7 +147,7 @@ class _Unpickler(pickle.Unpickler):
 
 def pickle_load(filename: str | Path) -> Any:
     """Unpickle the object of a file."""
-    with Path(filename).open("rb") as f:
+    with os.fdopen(os.open(filename, os.O_RDONLY), "rb") as f:
         return load_pickle(f)
 
 
@@ -144,6 +159,7 @@ def load_pickle(stream: IO[bytes]) -> Any:
 def archive_dev_folders(folders: Sequence[str | Path], outfile: str | Path | None = None) -> Path:
     """Pack folders into a compressed archive."""
     import tarfile
+    from pathlib import Path
 
     target = Path(outfile) if outfile is not None else Path(f"dev_folders_{os.getpid()}.tar.gz")
     with tarfile.open(target, "w:gz") as archive:
@@ -155,6 +171,7 @@ def archive_dev_folders(folders: Sequence[str | Path], outfile: str | Path | Non
 def copy_par_file(par_file: str | Path, folder: str | Path) -> Path:
     """Copy an executable archive into a folder."""
     import shutil
+    from pathlib import Path
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(par_file, Path(folder) / Path(par_file).name))

@@ -28,7 +28,7 @@ class SshJob(RecordJob[Any], SlurmJob[Any]):
 
     def __init__(self, folder: Path | str, job_id: str, tasks: Sequence[int] = (0,)) -> None:
         super().__init__(folder, job_id, tasks)
-        self._paths._folder = Path(folder)  # not this machine's: nothing is expanded here
+        self._paths.given = str(folder)  # not this machine's: nothing is expanded here
 
     @classmethod
     def _make_cluster(cls, base: str) -> Cluster:
