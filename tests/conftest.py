@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
-_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster"}
+_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster", "preempting_cluster"}
 
 # Waits for the end of the test session, whatever way it ends (SIGKILL too), then cleans up.
 _GUARD = """

@@ -13,6 +13,7 @@ def several_ranks(options: Mapping[str, object]) -> bool:
         int(str(options.get("ntasks") or 1)) > 1
         or int(str(options.get("ntasks_per_node") or 1)) > 1
         or str(options.get("nodes") or 1) != "1"
+        or bool(options.get("srun_args"))
     )
 
 

@@ -435,7 +435,8 @@ def _start(job: Submission) -> list[str]:
     elif job.ranks:
         lines += _rendezvous()
         flags = torchrun_flags(job.options) if _torchrun(job) else _cpus_flag(job)
-        words = [*srun, "--kill-on-bad-exit=1", *_label(job), *flags, *words]
+        more = [shell_quote(word) for word in _texts(job.options.get("srun_args"))]
+        words = [*srun, "--kill-on-bad-exit=1", *_label(job), *flags, *more, *words]
     elif job.environment.srun:
         words = [*srun, "--nodes=1", "--ntasks=1", *_cpus_flag(job), *words]
     # The warning is ignored until the runner has its handler: it would kill Python. The child
@@ -478,7 +479,8 @@ def _python_words(job: Submission) -> list[str]:
 
 def _label(job: Submission) -> list[str]:
     """Each line of the log says which rank printed it; of torchrun srun knows the nodes only."""
-    return [] if _torchrun(job) else ["--label"]
+    # Who has words of his own for srun may send each rank's lines to a file of their own.
+    return [] if _torchrun(job) or job.options.get("srun_args") else ["--label"]
 
 
 def _cpus_flag(job: Submission) -> list[str]:

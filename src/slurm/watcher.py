@@ -83,7 +83,8 @@ class Watcher:
         self._poll_at = float("inf")
         self._last_poll = 0.0
         self._failed = False  # some job ended without a value since dependants were asked about
-        self._tokens = float(BURST)
+        self._tokens = self._firsts = float(BURST)
+        self._last_first = 0.0
 
     # ---- what clients of the watcher call -------------------------------------------------------
 
@@ -112,13 +113,24 @@ class Watcher:
             if job.key is None:
                 run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
-            self._poll_at = min(self._poll_at, self._active_at + FIRST_POLL)
+            self._poll_at = min(self._poll_at, self._first_poll(self._active_at))
             if not self._started:
                 self._started = True
                 for loop in (self._watch_files, self._watch_scheduler):
                     threading.Thread(target=loop, name="slurm-watcher", daemon=True).start()
         self._files.set()
         self._scheduler.set()
+
+    def _first_poll(self, now: float) -> float:
+        """When a new job is asked about: soon, but not for each of many that come one by one."""
+        if self._poll_at <= now + FIRST_POLL:
+            return self._poll_at
+        self._firsts = min(BURST, self._firsts + (now - self._last_first) / (4 * POLL))
+        self._last_first = now
+        if self._firsts < 1:
+            return now + POLL
+        self._firsts -= 1
+        return now + FIRST_POLL
 
     @contextmanager
     def attention(self) -> Iterator[None]:

@@ -56,6 +56,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "for good: part 3 is damaged",
         "attempts: 4",
     ),
+    "submitit_checkpoint": ("totals: [30, 60, 90]", "the second job lived 2 times"),
     "attach_later": ("by run name: 144", "by job id:   144", "in another call: 147"),
     "async_await": (
         "gathered: [0, 2, 4, 6, 8]",

@@ -84,6 +84,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("init", "init:init", "write a Slurmfile, after three questions and a look around"),
         Verb("doctor", "doctor:doctor", "check that everything works, and say what does not"),
         Verb("login", "login:login", "open a connection to a host that asks for a password"),
+        Verb("submitit-shim", "shim:shim", "write a package named submitit that leads to ours"),
         Verb("mcp", "mcp:mcp", "serve the verbs that look as tools for assistants (MCP)"),
         Verb("completion", "completion:completion", "print the completion of bash, zsh or fish"),
     ),
@@ -105,7 +106,7 @@ def exit_code(error: SlurmError) -> int:
 def overview() -> str:
     """What `slurm --help` says."""
     rows = "\n\n".join(
-        f"{title}:\n" + "\n".join(f"  {verb.name:<12}{verb.about}" for verb in section)
+        f"{title}:\n" + "\n".join(f"  {verb.name:<15}{verb.about}" for verb in section)
         for title, section in SECTIONS.items()
     )
     return (
