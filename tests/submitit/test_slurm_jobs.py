@@ -106,7 +106,7 @@ def test_a_failure_is_slurms_failure_whatever_teardown_says(tmp_path: Path) -> N
         state = submitit.SlurmJob.watcher.get_state(job.job_id, mode="force")
         time.sleep(0.2)
     assert state == "FAILED"
-    assert executor.submit(os.environ.get, "FROM_SETUP").result() == "1"
+    assert executor.submit(os.getenv, "FROM_SETUP").result() == "1"
 
 
 def test_what_sbatch_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
