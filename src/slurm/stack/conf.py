@@ -171,6 +171,8 @@ def _accounting(plan: Plan) -> list[str]:
         lines.append(f"AccountingStoragePass={plan.paths.munge_socket}")
     if any(node.gpus for node in plan.nodes):
         lines.append("AccountingStorageTRES=gres/gpu")
+    if plan.topology.accounts or plan.topology.qos:
+        lines.append("AccountingStorageEnforce=associations,limits,qos")
     return lines
 
 
@@ -330,7 +332,9 @@ def oci_conf(plan: Plan) -> str:
 
 def accounting_commands(plan: Plan) -> list[list[str]]:
     """The sacctmgr commands that make QOS, accounts and users what the topology says."""
-    if plan.slurmdbd_port is None:
+    if plan.slurmdbd_port is None or not (
+        plan.topology.qos or plan.topology.accounts or any(u.admin for u in plan.users)
+    ):
         return []
     commands = []
     for qos in plan.topology.qos:
@@ -356,8 +360,8 @@ def accounting_commands(plan: Plan) -> list[list[str]]:
         commands.append(["modify", "account", account.name, "set", *shares, *allowed])
     for user in plan.users:
         homes = [a.name for a in accounts if user.name in a.users] or ["root"]
-        if homes == ["root"] and not user.admin:
-            continue
+        if accounts and homes == ["root"] and not user.admin:
+            continue  # not in any account: not let in
         commands += [["add", "user", user.name, f"Account={home}"] for home in homes]
         if user.admin:
             commands.append(["modify", "user", user.name, "set", "AdminLevel=Administrator"])

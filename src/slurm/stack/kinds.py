@@ -224,7 +224,10 @@ FILE = text(r"[A-Za-z0-9._/+@~-]+", "a path of letters, digits and . _ + @ - ~, 
 VOLUME = text(
     r"/[A-Za-z0-9._/+@-]*|[a-z0-9][a-z0-9_.-]{0,63}", "a volume's name, or an absolute path"
 )
-IMAGE = text(r"[a-z0-9][A-Za-z0-9._/:@{}-]{0,254}", "an image's name; {version} and {suite} stand for themselves")  # fmt: skip  # noqa: E501
+IMAGE = text(
+    r"[a-z0-9](?:[A-Za-z0-9._/:@-]|\{suite\}|\{version\}){0,254}",
+    "an image's name, in which only {suite} and {version} are filled in",
+)
 HOSTNAME = text(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name or an address")
 MEMORY = Kind('memory, such as `"2GiB"`', _memory, lambda v: toml(format_memory(v)))
 DURATION = Kind(

@@ -135,7 +135,7 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
         subnet = site.subnet or next(subnets(topology.name, count))
     network = ipaddress.IPv4Network(subnet)
     addresses = {name: str(network[_SLOTS[name]]) for name in services(topology)}
-    cgroups = _cgroups(topology, site)
+    cgroups = _cgroups(topology, site, version)
     nodes = tuple(_nodes(topology, groups, site, network, version))
     controllers = [name for name in addresses if name.startswith("slurmctld")]
     outside = topology.network.address if any(node.host for node in nodes) else ""
@@ -275,7 +275,7 @@ def _gpus(group: Nodes, site: Site, *, first_of_host: bool, taken: int) -> tuple
     return tuple(Gpu(vendor, kind, f"{first}{offset + n}") for n, kind in enumerate(types))
 
 
-def _cgroups(topology: Topology, site: Site) -> Cgroups:
+def _cgroups(topology: Topology, site: Site, version: str) -> Cgroups:
     if topology.limits.enforce is False:
         return Cgroups(why_not="limits.enforce is false")
     used = {group.host for group in topology.nodes}
@@ -286,8 +286,11 @@ def _cgroups(topology: Topology, site: Site) -> Cgroups:
         and (host.cgroups is False or (host.cgroups == "auto" and host.platform == "qnap"))
     ]
     why = ""
-    if site.cgroup == "none":
+    found = site.cgroup if topology.limits.cgroup == "auto" else topology.limits.cgroup
+    if found == "none":
         why = "this host has no cgroup with a memory controller"
+    elif found == "v2" and not at_least(version, "22.05"):
+        why = f"Slurm {version} knows no cgroup v2"
     elif without:
         why = f"{', '.join(without)} cannot, and Slurm follows processes in one way everywhere"
     if why and topology.limits.enforce is True:
@@ -295,7 +298,9 @@ def _cgroups(topology: Topology, site: Site) -> Cgroups:
             f"limits.enforce = true is not possible: {why}",
             hint='write enforce = "auto", or cgroups = true for a host that can',
         )
-    return Cgroups(why_not=why) if why else Cgroups("cgroup/v1" if site.cgroup == "v1" else "autodetect")  # fmt: skip  # noqa: E501
+    if why:
+        return Cgroups(why_not=why)
+    return Cgroups("cgroup/v1" if found == "v1" else "autodetect")
 
 
 def _notices(topology: Topology, cgroups: Cgroups, nodes: tuple[Node, ...]) -> Iterator[str]:

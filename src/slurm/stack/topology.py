@@ -258,6 +258,9 @@ class Limits:
         "auto",
         "hold jobs to their memory by cgroups; auto: where the hosts can",
     )
+    cgroup: str = key(
+        kinds.choice("auto", "v1", "v2", "none"), "auto", "which cgroups the host has; auto: look"
+    )
     slurmctld: Limit = table(Limit, "the controllers")
     slurmdbd: Limit = table(Limit, "slurmdbd")
     mysql: Limit = table(Limit, "MariaDB")
