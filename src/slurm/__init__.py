@@ -14,12 +14,14 @@ with Cluster():
 
 from __future__ import annotations
 
-import importlib
 import sys
-import types
-from typing import TYPE_CHECKING, Any
 
+# Not typing's, nor importlib: every job imports this file, and each takes longer than all of it.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any
+
     from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
     from slurm.cluster import Cluster, CommandResult
@@ -142,17 +144,22 @@ __all__ = [
 ]  # fmt: skip
 
 
-def _public(name: str) -> property:
-    def get(module: types.ModuleType) -> Any:
-        return getattr(importlib.import_module(_HOME[name]), name)
+if not TYPE_CHECKING:
+    ModuleType = type(sys)
 
-    def keep(module: types.ModuleType, value: Any) -> None:
+
+def _public(name: str) -> property:
+    def get(module: ModuleType) -> Any:
+        __import__(_HOME[name])
+        return getattr(sys.modules[_HOME[name]], name)
+
+    def keep(module: ModuleType, value: Any) -> None:
         """Importing `slurm.task` sets the attribute `task` to the module: the name stays ours."""
 
     return property(get, keep)
 
 
-class _Package(types.ModuleType):
+class _Package(ModuleType):
     """Public names are properties of the package's class: loaded on first use, never rebound."""
 
     def __dir__(self) -> list[str]:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Mapping
-from pathlib import Path
 
 from slurm import rundir
-from slurm.model.hostlist import expand_hostlist
+
+# What only some of its answers need is imported there: a job waits for every import of this file.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 
 class JobContext:
@@ -104,6 +106,8 @@ class JobContext:
     @property
     def hostnames(self) -> list[str]:
         """The names of the job's nodes, in Slurm's order."""
+        from slurm.model.hostlist import expand_hostlist
+
         listed = self._env.get("SLURM_JOB_NODELIST") or self._env.get("SLURM_NODELIST")
         return expand_hostlist(listed) if listed else [os.uname().nodename]
 
@@ -171,6 +175,8 @@ class JobContext:
         return self._own_folder(rundir.CHECKPOINT)
 
     def _own_folder(self, kind: str) -> Path:
+        from pathlib import Path
+
         folder = os.path.join(self._run, kind, str(self.array_index or 0))
         rundir.make_private_folder(folder)
         return Path(folder)
@@ -215,7 +221,11 @@ class JobContext:
     @property
     def stop_signal(self) -> str | None:
         """The name of the signal that set `should_stop`, such as `SIGUSR2` or `SIGTERM`."""
-        return None if self._stop_signal is None else signal.Signals(self._stop_signal).name
+        if self._stop_signal is None:
+            return None
+        from signal import Signals
+
+        return Signals(self._stop_signal).name
 
     def request_stop(self, number: int) -> None:
         """Set `should_stop`; called by the runner's signal handler, and useful in tests."""

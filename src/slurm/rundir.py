@@ -1,18 +1,22 @@
 """The run directory: its file names, its append-only results and events, and who may be trusted.
 
 The state of record of every run lies in its directory, next to the job. This module is the only
-one that knows what lies where. It runs on the node, so it keeps to Python 3.6 and to few imports.
+one that knows what lies where. It runs on the node, so it keeps to Python 3.6 and to few imports:
+each of typing, json and re would take as long as all that the runner itself does.
 """
 
-import contextlib
+import _pickle  # the part of pickle that is written in C: the other one imports re
 import errno
-import json
+import functools
 import os
-import re
 import stat
 import struct
 import zlib
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from collections import namedtuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 # ---- names --------------------------------------------------------------------------------------
 
@@ -127,9 +131,14 @@ def stderr_pattern(array: bool) -> str:
     return f"{LOGS}/%A_%a.err" if array else f"{LOGS}/%j.err"
 
 
+_PLAIN = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-"
+
+
+@functools.lru_cache(maxsize=1)
 def host_token() -> str:
     """Names this host and this boot: one segment file has one kernel to order its writers."""
-    host = re.sub(r"[^A-Za-z0-9.-]", "_", os.uname().nodename.split(".")[0]) or "host"
+    name = os.uname().nodename.split(".")[0]
+    host = "".join(letter if letter in _PLAIN else "_" for letter in name) or "host"
     return f"{host}-{boot_id()[:8]}"
 
 
@@ -159,36 +168,63 @@ ERROR = "error"
 EXIT = "exit"
 
 
-class Record(NamedTuple):
-    """One outcome that a process of a job wrote: a value, an exception, or an early exit."""
+if TYPE_CHECKING:
 
-    job: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    rank: int
-    attempt: int
-    kind: str
-    header: Dict[str, Any]
-    payload: bytes
+    class Record(NamedTuple):
+        """One outcome that a process of a job wrote: a value, an exception, or an early exit."""
+
+        job: str
+        index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+        rank: int
+        attempt: int
+        kind: str
+        header: Dict[str, Any]
+        payload: bytes
+
+    class Identity(NamedTuple):
+        """Which process of which job this is; every record and event carries it."""
+
+        job: str
+        index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+        rank: int
+        attempt: int
+
+    class _Event(NamedTuple):
+        kind: str
+        fields: Dict[str, str]
+else:
+    Record = namedtuple("Record", "job index rank attempt kind header payload")
+    Identity = namedtuple("Identity", "job index rank attempt")
+    _Event = namedtuple("_Event", "kind fields")
 
 
-class Identity(NamedTuple):
-    """Which process of which job this is; every record and event carries it."""
-
-    job: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
-    rank: int
-    attempt: int
-
-
-def encode_record(who: Identity, kind: str, header: Dict[str, Any], payload: bytes) -> bytes:
+def encode_record(who: Identity, kind: str, header: "Dict[str, Any]", payload: bytes) -> bytes:
     """The bytes of one record, to be appended by a single write."""
     head = dict(header, job=who.job, index=who.index, rank=who.rank, attempt=who.attempt, kind=kind)
-    text = json.dumps(head, separators=(",", ":")).encode()
+    text = _json_text(head).encode()
     body = b"".join((_HEAD.pack(len(text)), text, payload, _CLOSE))
     return b"".join((_MARKER, _FRAME.pack(len(body), zlib.crc32(body)), body))
 
 
-def decode_records(data: bytes) -> Tuple[List[Record], int]:
+def _json_text(header: "Dict[str, Any]") -> str:
+    """The header in JSON; of plain words and numbers, as most are, without the import of json."""
+    parts = []
+    for name, value in header.items():
+        if type(value) is str and value.isprintable() and not set(value) & set('"\\'):
+            text = f'"{value}"'
+        elif type(value) is int:
+            text = str(value)
+        elif type(value) is bool:
+            text = "true" if value else "false"
+        else:
+            import json
+
+            return json.dumps(header, separators=(",", ":"))
+        parts.append(f'"{name}":{text}')
+    return "{" + ",".join(parts) + "}"
+
+
+def decode_records(data: bytes) -> "Tuple[List[Record], int]":
     """All whole records in `data`, and how many bytes of it need not be read again.
 
     A torn record (its writer was killed) is passed over when another follows; at the end of the
@@ -208,7 +244,7 @@ def decode_records(data: bytes) -> Tuple[List[Record], int]:
     return records, done
 
 
-def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
+def _record_at(data: bytes, at: int) -> "Tuple[Optional[Record], int]":
     start = at + _PREFIX
     if start > len(data):
         return None, at
@@ -219,6 +255,8 @@ def _record_at(data: bytes, at: int) -> Tuple[Optional[Record], int]:
     if length < _HEAD.size + len(_CLOSE) or not body.endswith(_CLOSE):
         return None, at
     (size,) = _HEAD.unpack_from(body)
+    import json
+
     try:
         head = json.loads(body[_HEAD.size : _HEAD.size + size].decode())
         record = Record(
@@ -239,10 +277,10 @@ def append_record(
     run: str,
     who: Identity,
     kind: str,
-    header: Dict[str, Any],
+    header: "Dict[str, Any]",
     payload: bytes,
     sync: bool = True,
-) -> Tuple[str, int, int]:
+) -> "Tuple[str, int, int]":
     """Append one record to this host's segment of the run and bring it to the disk.
 
     A large payload goes to a file of its own first (temporary name, fsync, rename), so that the
@@ -286,11 +324,10 @@ def checked_payload(record: Record, data: bytes) -> bytes:
 # ---- events -------------------------------------------------------------------------------------
 
 
-class Event(NamedTuple):
+class Event(_Event):
     """One line of a run's events: what happened, and fields of plain text."""
 
-    kind: str
-    fields: Dict[str, str]
+    __slots__ = ()
 
     @property
     def job(self) -> str:
@@ -305,12 +342,16 @@ class Event(NamedTuple):
             return default
 
 
-def format_event(kind: str, who: Identity, **fields: Any) -> str:
+def format_event(kind: str, who: Identity, **fields: "Any") -> str:
     """One event line without its newline; values may not contain white space."""
     parts = [kind, f"job={who.job}", f"index={who.index}", f"rank={who.rank}"]
     parts.append(f"attempt={who.attempt}")
-    parts += ["{}={}".format(k, re.sub(r"\s", "_", str(v))) for k, v in fields.items()]
+    parts += ["{}={}".format(k, _one_word(str(v))) for k, v in fields.items()]
     return " ".join(parts)
+
+
+def _one_word(text: str) -> str:
+    return "".join("_" if letter.isspace() else letter for letter in text)
 
 
 def append_event(run: str, line: str) -> None:
@@ -318,13 +359,13 @@ def append_event(run: str, line: str) -> None:
     append(os.path.join(run, EVENTS, host_token() + ".txt"), line.encode() + b"\n", sync=False)
 
 
-def decode_events(data: bytes) -> Tuple[List[Event], int]:
+def decode_events(data: bytes) -> "Tuple[List[Event], int]":
     """All complete lines in `data` as events, and how many bytes they take."""
     end = data.rfind(b"\n") + 1
     return [e for e in map(_event, data[:end].decode("utf-8", "replace").splitlines()) if e], end
 
 
-def _event(line: str) -> Optional[Event]:
+def _event(line: str) -> "Optional[Event]":
     kind, _, rest = line.partition(" ")
     if not kind.isidentifier():
         return None
@@ -344,7 +385,7 @@ _U64 = struct.Struct(">Q")
 _TWO_U64 = struct.Struct(">QQ")
 
 
-def encode_arguments(blobs: List[bytes]) -> bytes:
+def encode_arguments(blobs: "List[bytes]") -> bytes:
     """All calls' pickled arguments as one indexed file: entry i is found without reading others."""
     offset = len(_ARGS_MAGIC) + _U64.size * (len(blobs) + 2)
     table = [_U64.pack(len(blobs)), _U64.pack(offset)]
@@ -400,7 +441,7 @@ class ArgumentFile:
         return self._data[start:end]
 
 
-def split_arguments(data: bytes) -> List[bytes]:
+def split_arguments(data: bytes) -> "List[bytes]":
     """All entries of an argument file."""
     at = len(_ARGS_MAGIC)
     (count,) = _U64.unpack_from(data, at)
@@ -408,31 +449,37 @@ def split_arguments(data: bytes) -> List[bytes]:
     return [data[offsets[i] : offsets[i + 1]] for i in range(count)]
 
 
-def encode_function(header: Dict[str, Any], pickled: bytes) -> bytes:
-    """The function file: how to get the function in JSON, then its pickle where it has one."""
-    text = json.dumps(header).encode()
-    return _HEAD.pack(len(text)) + text + pickled
+def encode_function(header: "Dict[str, Any]", pickled: bytes) -> bytes:
+    """The function file: how to get the function, then its pickle where it has one.
+
+    The header is a pickle of plain values, which the runner reads faster than JSON.
+    """
+    head = _pickle.dumps(header, protocol=4)
+    return _HEAD.pack(len(head)) + head + pickled
 
 
-def read_function(run: str) -> Tuple[Dict[str, Any], bytes]:
+def read_function(run: str) -> "Tuple[Dict[str, Any], bytes]":
     """The header and the pickle of the run's function."""
     path = os.path.join(run, FUNCTION)
     return decode_function(read_trusted(path), path)
 
 
-def decode_function(data: bytes, path: str) -> Tuple[Dict[str, Any], bytes]:
+def decode_function(data: bytes, path: str) -> "Tuple[Dict[str, Any], bytes]":
     """The header and the pickle in the bytes of a function file."""
     size = _HEAD.unpack_from(data)[0] if len(data) >= _HEAD.size else len(data)
     head, pickled = data[_HEAD.size : _HEAD.size + size], data[_HEAD.size + size :]
     if len(head) < size:
         raise ValueError(f"{path} is cut short: its header is not whole")
-    return json.loads(head.decode()), pickled
+    try:
+        return _pickle.loads(head), pickled
+    except Exception as error:  # bytes that are no pickle raise many types
+        raise ValueError(f"{path} is damaged: its header cannot be read") from error
 
 
 # ---- reading a run as it grows ------------------------------------------------------------------
 
 
-def grown(folder: str, seen: Dict[str, int], suffix: str = "") -> Iterator[Tuple[str, bytes]]:
+def grown(folder: str, seen: "Dict[str, int]", suffix: str = "") -> "Iterator[Tuple[str, bytes]]":
     """For each file of a folder that is longer than `seen` says: its name and the new bytes.
 
     The folder is listed and each file opened anew every time: on a network file system that is
@@ -441,7 +488,7 @@ def grown(folder: str, seen: Dict[str, int], suffix: str = "") -> Iterator[Tuple
     return _grown(folder, seen, suffix, trusted=False)
 
 
-def new_records(run: str, seen: Dict[str, int], limit: int = -1) -> Iterator[Tuple[str, bytes]]:
+def new_records(run: str, seen: "Dict[str, int]", limit: int = -1) -> "Iterator[Tuple[str, bytes]]":
     """The new bytes of each result segment of a run, of each at most `limit` where it is given.
 
     What others could have written is refused.
@@ -450,7 +497,7 @@ def new_records(run: str, seen: Dict[str, int], limit: int = -1) -> Iterator[Tup
     return _grown(os.path.join(run, RESULTS), seen, ".seg", trusted=True, limit=limit)
 
 
-def all_records(run: str) -> Iterator[Record]:
+def all_records(run: str) -> "Iterator[Record]":
     """Every whole record of a run."""
     for _, data in new_records(run, {}):
         for record in decode_records(data)[0]:
@@ -458,8 +505,8 @@ def all_records(run: str) -> Iterator[Record]:
 
 
 def _grown(
-    folder: str, seen: Dict[str, int], suffix: str, trusted: bool, limit: int = -1
-) -> Iterator[Tuple[str, bytes]]:
+    folder: str, seen: "Dict[str, int]", suffix: str, trusted: bool, limit: int = -1
+) -> "Iterator[Tuple[str, bytes]]":
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -494,7 +541,7 @@ def check_private(path: str, info: os.stat_result) -> None:
         raise Untrusted(f"{path} is writable by others (mode {mode:04o}); expected 0700 or 0600")
 
 
-def open_trusted(path: str) -> Any:
+def open_trusted(path: str) -> "Any":
     """Open a file for reading after its directory and the open file itself have been verified."""
     folder = os.path.dirname(path)
     check_private(folder, os.stat(folder))
@@ -546,8 +593,10 @@ def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = Tru
                 os.fsync(f.fileno())
         os.replace(temporary, path)
     except BaseException:  # raised again; no half file may stay
-        with contextlib.suppress(OSError):
+        try:  # noqa: SIM105 - contextlib is slow to import, and a runner needs little of it
             os.unlink(temporary)
+        except OSError:
+            pass
         raise
 
 

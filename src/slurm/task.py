@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeVar,
-    overload,
-)
+import sys
+
+TYPE_CHECKING = False
+if not TYPE_CHECKING:
+    # A job imports this file, and typing would take longer than all else that it does.
+    P = T = Protocol = object
+
+    def overload(function):
+        """Overloads are for type checkers."""
+        return function
+
+    class _Typed:
+        """What `Task[P, T]` needs when it runs."""
+
+        __class_getitem__ = classmethod(type(list[int]))
+
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+    from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+
     from typing_extensions import Unpack
 
     from slurm.array import ArrayJob
@@ -26,11 +33,14 @@ if TYPE_CHECKING:
     from slurm.job import Job
     from slurm.model.options import TaskOptions
 
-P = ParamSpec("P")
-T = TypeVar("T")
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+    class _Typed(Generic[P, T]):
+        """A class with the types of a function's parameters and of its value."""
 
 
-class Task(Generic[P, T]):
+class Task(_Typed[P, T]):
     """A function with options. Calling it inside `with Cluster(...)` submits it as a job."""
 
     __name__: str
@@ -192,7 +202,8 @@ def _task_by_name(
     packaging: str | None,
     kind: type[Task[Any, Any]],
 ) -> Task[Any, Any]:
-    found: Any = importlib.import_module(module)
+    __import__(module)
+    found: Any = sys.modules[module]
     for part in qualname.split("."):
         found = getattr(found, part)
     return kind(getattr(found, "unwrapped", found), options, packaging)

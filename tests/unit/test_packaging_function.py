@@ -384,7 +384,7 @@ def test_the_file_of_a_function_says_how_it_travels(tmp_path: Path) -> None:
     assert header["by"] == "reference"
     assert header["target"].endswith(":_second")
     assert header["path"] == ["/a", "/b"]
-    assert header["context"] == ["job", 1]
+    assert header["context"] == ("job", 1)
     assert header["python"] == list(sys.version_info[:3])
     assert pickled == b""
 

@@ -35,9 +35,16 @@ _identities = st.builds(
     rank=st.integers(0, 5000),
     attempt=st.integers(0, 9),
 )
-_headers = st.dictionaries(
-    st.sampled_from(["message", "traceback", "x"]), st.text(max_size=12), max_size=2
+# Plain words and numbers take another way into JSON than the rest.
+_fields = st.one_of(
+    st.text(max_size=12),
+    st.text('ab"\\é ', max_size=5),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.none(),
+    st.lists(st.text(max_size=5), max_size=2),
 )
+_headers = st.dictionaries(st.sampled_from(["message", "traceback", "x"]), _fields, max_size=2)
 _written = st.tuples(
     _identities,
     st.sampled_from([rundir.VALUE, rundir.ERROR, rundir.EXIT]),

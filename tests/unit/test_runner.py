@@ -128,23 +128,78 @@ def test_a_value_is_recorded_with_who_made_it(call: Call) -> None:
     assert [e.kind for e in call.events()] == ["start", "record"]
 
 
-def test_a_function_by_reference_is_imported_from_the_clients_path(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def put_module(
+    call: Call, folder: Path, monkeypatch: pytest.MonkeyPatch, text: str, *args: Any
 ) -> None:
-    (tmp_path / "user_code.py").write_text(
-        "from slurm import task\nimport threading\nlock = threading.Lock()\n"
-        "@task\ndef double(x):\n    return 2 * x\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    """A call of `function` of a module of the user's own."""
+    (folder / "user_code.py").write_text(text)
+    monkeypatch.syspath_prepend(folder)
     import user_code  # type: ignore[import-not-found]
 
     try:
-        call.put(user_code.double.unwrapped, 21, import_path=(str(tmp_path),))
+        found = user_code.function
+        call.put(getattr(found, "unwrapped", found), *args, import_path=(str(folder),))
     finally:
         del sys.modules["user_code"]
     assert rundir.read_function(str(call.path))[0]["by"] == "reference"
+
+
+def test_a_function_by_reference_is_imported_from_the_clients_path(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (
+        "from slurm import task\nimport threading\nlock = threading.Lock()\n"
+        "@task\ndef function(x):\n    return 2 * x\n"
+    )
+    put_module(call, tmp_path, monkeypatch, text, 21)
     assert call.run() == (0, "")
     assert call.value() == 42
+
+
+# All that may be loaded before the user's code runs, beside what a bare Python has. Each import
+# costs every element of every map: typing, json, re, enum, threading, contextlib, inspect,
+# dataclasses, pathlib and subprocess have no place here.
+OURS = {
+    "slurm", "slurm.rundir", "slurm.runner", "slurm.runner.beat", "slurm.runner.memory",
+    "slurm.runner.run", "slurm.runner.signals",
+}  # fmt: skip
+STANDARD = {
+    "__future__", "_pickle", "_compat_pickle", "copyreg", "functools", "_functools", "collections",
+    "_collections", "itertools", "keyword", "operator", "_operator", "reprlib", "types", "struct",
+    "_struct", "zlib", "errno", "gc",
+}  # fmt: skip
+LOADED = "def function():\n    import sys\n    return sorted(sys.modules)\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "more"),
+    [
+        (LOADED, set()),
+        ("from slurm import task\n@task\n" + LOADED, {"slurm.task"}),
+        ("from slurm import JobContext\n" + LOADED, {"slurm.context"}),
+    ],
+    ids=["plain", "task", "context"],
+)
+def test_little_is_imported_before_the_users_code_runs(
+    module: str, more: set[str], call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_module(call, tmp_path, monkeypatch, module)
+    assert call.run() == (0, "")
+    bare = [sys.executable, "-S", "-c", "import os, sys; print(*sys.modules)"]
+    known = set(subprocess.check_output(bare, text=True, timeout=LIMIT).split())
+    loaded = set(call.value()) - known - {"user_code"}
+    assert {name for name in loaded if name.startswith("slurm")} == OURS | more
+    assert loaded - OURS - more - STANDARD == set()
+
+
+def test_garbage_of_the_users_own_is_collected(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_module(
+        call, tmp_path, monkeypatch, "def function():\n    import gc\n    return gc.isenabled()\n"
+    )
+    assert call.run() == (0, "")
+    assert call.value() is True
 
 
 def test_a_folder_named_slurm_where_the_function_runs_does_not_shadow_the_sdk(

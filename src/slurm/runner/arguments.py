@@ -1,11 +1,16 @@
 """Loads a call's arguments; a Job among them is replaced by its value, read on the cluster."""
 
+from __future__ import annotations
+
+import _pickle
 import io
 import os
-import pickle
-from typing import Any, Callable, Dict, List, Tuple
 
 from slurm import rundir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Tuple
 
 
 class UpstreamResult(Exception):
@@ -67,7 +72,7 @@ class _Values:
         return found
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(_pickle.Unpickler):
     def __init__(self, data: bytes, run: str, values: _Values) -> None:
         super().__init__(io.BytesIO(data))
         self._run = run
@@ -84,7 +89,7 @@ class _Unpickler(pickle.Unpickler):
             return [self._values.get(run, index) for run, index in pid[1]]
         if kind == "shared":
             return _shared(self._run, pid[1], self._values)
-        raise pickle.UnpicklingError(f"unknown reference {kind!r} in the arguments")
+        raise _pickle.UnpicklingError(f"unknown reference {kind!r} in the arguments")
 
 
 _cache = {}  # type: Dict[Tuple[str, int], Any]

@@ -1,9 +1,10 @@
 """The runner's beat: one small write per node every ten seconds shows that the node is alive."""
 
+from __future__ import annotations
+
+import _thread  # all that is needed of `threading`, which is slow to import
 import os
-import threading
 import time
-from typing import Any
 
 from slurm import rundir
 
@@ -15,18 +16,18 @@ class Beat:
 
     def __init__(self, run: str) -> None:
         self._path = os.path.join(run, rundir.BEATS, rundir.host_token())
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slurm-beat", daemon=True)
+        self._alive = _thread.allocate_lock()
 
-    def __enter__(self) -> "Beat":
-        self._thread.start()
+    def __enter__(self) -> Beat:
+        self._alive.acquire()
+        _thread.start_new_thread(self._run, ())
         return self
 
-    def __exit__(self, *_: Any) -> None:
-        self._stop.set()
+    def __exit__(self, *_: object) -> None:
+        self._alive.release()
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL):
+        while not self._alive.acquire(timeout=INTERVAL):
             self.beat()
 
     def beat(self) -> None:

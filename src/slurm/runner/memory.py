@@ -1,7 +1,12 @@
 """Reads the kernel's own count of out-of-memory kills in this job's control group."""
 
+from __future__ import annotations
+
 import os
-from typing import List
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import List
 
 _V1 = "/sys/fs/cgroup/memory"
 _V2 = "/sys/fs/cgroup"

@@ -1,10 +1,15 @@
 """Tells the ranks of a job who they are, in the variables that distributed frameworks read."""
 
+from __future__ import annotations
+
 import os
 import time
-from typing import Mapping, MutableMapping, Tuple
 
 from slurm import rundir
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Mapping, MutableMapping, Tuple
 
 #: What frameworks read, and Slurm's own variable for it.
 _NAMES = {"RANK": "SLURM_PROCID", "LOCAL_RANK": "SLURM_LOCALID", "WORLD_SIZE": "SLURM_NTASKS"}

@@ -1,16 +1,21 @@
 """Runs one call inside a job: loads function and arguments, calls, and records what came of it."""
 
-import contextlib
+from __future__ import annotations
+
+import _pickle
+import gc
 import os
-import pickle
 import sys
 import time
-from typing import Any, Dict, List, Tuple
 
 from slurm import rundir
-from slurm.runner import ranks, signals
+from slurm.runner import signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Tuple
 
 _HERE = os.path.dirname(__file__) + os.sep
 
@@ -44,7 +49,10 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("slurm-sdk: an earlier attempt has the value; nothing to run\n")
         return 0
     note(run, rundir.format_event("start", who, pid=os.getpid(), time=int(time.time())))
-    ranks.announce(os.environ)
+    if "SLURM_SDK_RANKS" in os.environ:
+        from slurm.runner.ranks import announce
+
+        announce(os.environ)
     oom = OomCounter()
     try:
         with Beat(run):
@@ -142,17 +150,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
     extend_path(header.get("path", ()))
     function = get_function(header, pickled)
-    from slurm.runner.arguments import UpstreamResult, load_arguments, load_common
-
-    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-    try:
-        args, kwargs = load_arguments(blob, run, base)
-        kwargs = dict(load_common(run, base), **kwargs)
-    except UpstreamResult as error:
-        if error.run and _goes_behind(run, who, error.run, error.index, error.returned):
-            return load(run, who)
-        hint = "look at that job, mend it and submit again"
-        raise Refused("UpstreamFailed", str(error), hint) from error
+    args, kwargs = call_arguments(run, who, blob)
     args = list(args)
     inject = header.get("context")
     if inject:
@@ -171,6 +169,25 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
 
         function = orchestrate(function, run, who.index)
     return function, args, kwargs
+
+
+def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
+    """The arguments of this call, with the values of the jobs among them."""
+    # `Q` is the code of a reference to a job or to a shared object; most calls have none.
+    if b"Q" not in blob and not os.path.exists(os.path.join(run, rundir.SHARED)):
+        loaded = _pickle.loads(blob)
+        return loaded[0], loaded[1]
+    from slurm.runner.arguments import UpstreamResult, load_arguments, load_common
+
+    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
+    try:
+        args, kwargs = load_arguments(blob, run, base)
+        return args, dict(load_common(run, base), **kwargs)
+    except UpstreamResult as error:
+        if error.run and _goes_behind(run, who, error.run, error.index, error.returned):
+            return call_arguments(run, who, blob)
+        hint = "look at that job, mend it and submit again"
+        raise Refused("UpstreamFailed", str(error), hint) from error
 
 
 def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:
@@ -220,10 +237,9 @@ def extend_path(entries: Any) -> None:
 def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
     """The function itself: imported where it travels by reference, else unpickled."""
     if header["by"] == "reference":
-        import importlib
-
         module, _, qualname = header["target"].partition(":")
-        found = importlib.import_module(module)  # type: Any
+        __import__(module)
+        found = sys.modules[module]  # type: Any
         for part in qualname.split("."):
             found = getattr(found, part)
         return getattr(found, "unwrapped", found)
@@ -239,7 +255,13 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
     from slurm.runner import children
 
     children.install()
-    return pickle.loads(pickled)
+    # The pickle needs cloudpickle, which imports much: nothing of that is ever garbage.
+    gc.disable()
+    import cloudpickle  # noqa: F401
+
+    gc.freeze()
+    gc.enable()
+    return _pickle.loads(pickled)
 
 
 def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
@@ -295,14 +317,16 @@ def note(run: str, line: str) -> None:
 
 def say(text: str) -> None:
     """Write to the log; a log that cannot be written (disk full, closed) changes no outcome."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
+    try:  # noqa: SIM105 - contextlib is slow to import
         sys.stderr.write(text)
+    except (OSError, ValueError, AttributeError):
+        pass
 
 
 def dumps(value: Any) -> bytes:
     """Pickle a value; classes that only exist in the client's script go by value."""
     try:
-        return pickle.dumps(value, protocol=5)
+        return _pickle.dumps(value, protocol=5)
     except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
         import cloudpickle
 

@@ -1,8 +1,13 @@
 """Turns the warning signal, and TERM where the function can see it, into `should_stop`."""
 
+from __future__ import annotations
+
+import _signal  # type: ignore[import-not-found]  # the names of signals as enumerations, in `signal`, are slow to make
 import os
-import signal
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _stopped = []  # type: list[int]
 
@@ -19,7 +24,7 @@ def install(context: Any, graceful: bool) -> None:
     becomes a flag for functions that take a JobContext: others die of it at once, as they should.
     """
     name = os.environ.get("SLURM_SDK_WARNING", "USR2")
-    number = getattr(signal, "SIG" + name, signal.SIGUSR2)
+    number = getattr(_signal, "SIG" + name, _signal.SIGUSR2)
 
     def warned(signum: int, frame: Any) -> None:
         if context is not None:
@@ -30,9 +35,9 @@ def install(context: Any, graceful: bool) -> None:
         context.request_stop(signum)
 
     try:
-        signal.signal(number, warned)
+        _signal.signal(number, warned)
         if graceful:
-            signal.signal(signal.SIGTERM, terminated)
+            _signal.signal(_signal.SIGTERM, terminated)
     except ValueError:
         # Not the main thread: the debug backend runs there, where no scheduler sends signals.
         pass
