@@ -1,5 +1,7 @@
 """`cluster.toml`: what is accepted, and what each wrong file is told."""
 
+# ruff: noqa: E501 - a wrong file and what it is told are one line
+
 from __future__ import annotations
 
 import dataclasses

@@ -357,7 +357,6 @@ def _node_exporter(plan: Plan, image: Image) -> Service:
     return {
         **_service(plan, "node-exporter", "node-exporter", base="service"),
         **_image(image),
-        "pid": "host",
         "volumes": ["/:/host:ro,rslave"],
         "healthcheck": _health("node-exporter"),
         **_limits(plan.topology.limits.monitoring),

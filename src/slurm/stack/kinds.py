@@ -117,8 +117,18 @@ def either(word: str, other: Kind) -> Kind:
         except Wrong as wrong:
             raise Wrong(wrong.problem, f'{wrong.fix}, or "{word}"') from None
 
+    def show(value: Any) -> str:
+        return toml(value) if value == word else other.show(value)
+
+    return Kind(f"`{word}`, or {other.words}", read, show)
+
+
+def optional(kind: Kind) -> Kind:
+    """A value that may be left out; the empty text says the same."""
     return Kind(
-        f"`{word}`, or {other.words}", read, lambda v: toml(v) if v == word else other.show(v)
+        kind.words,
+        lambda value: "" if value == "" else kind.read(value),
+        lambda value: kind.show(value) if value else "",
     )
 
 
@@ -153,6 +163,10 @@ def _memory(value: object) -> int:
     if mib < 64:
         raise Wrong(f"{brief(value)} is {mib} MiB, too little to run anything", "64MiB or more")
     return mib
+
+
+def _show_memory(mib: int) -> str:
+    return f"{mib // 1024}GiB" if mib % 1024 == 0 else format_memory(mib)
 
 
 def _hostlist(value: object) -> tuple[str, ...]:
@@ -229,7 +243,7 @@ IMAGE = text(
     "an image's name, in which only {suite} and {version} are filled in",
 )
 HOSTNAME = text(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?", "a host name or an address")
-MEMORY = Kind('memory, such as `"2GiB"`', _memory, lambda v: toml(format_memory(v)))
+MEMORY = Kind('memory, such as `"2GiB"`', _memory, lambda v: toml(_show_memory(v)))
 DURATION = Kind(
     'a time, such as `"10min"`, or `"UNLIMITED"`',
     _with_units(parse_duration, "a time"),

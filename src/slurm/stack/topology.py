@@ -58,7 +58,7 @@ class Database:
         "mariadb",
         "a MariaDB of the cluster's own, one that exists already, or no accounting",
     )
-    host: str = key(kinds.either("", kinds.HOSTNAME), "", "external: its host")
+    host: str = key(kinds.optional(kinds.HOSTNAME), "", "external: its host")
     port: int = key(kinds.PORT, 3306, "external: its port")
     name: str = key(kinds.NAME, "slurm_acct_db", "the database in it")
     user: str = key(kinds.NAME, "slurm", "who slurmdbd is there")
@@ -80,7 +80,7 @@ class Host:
     """`[[hosts]]`: a machine other than the one where `up` runs, or more about that one."""
 
     name: str = key(kinds.LABEL, _REQUIRED, "its name here")
-    address: str = key(kinds.either("", kinds.ADDRESS), "", "its address for the other hosts")
+    address: str = key(kinds.optional(kinds.ADDRESS), "", "its address for the other hosts")
     platform: str = key(
         kinds.choice("ubuntu", "mac", "qnap"), "ubuntu", "what kind of machine it is"
     )
@@ -88,14 +88,14 @@ class Host:
         kinds.FLAG, True, "whether the shared directory is there; if not, it has its own partition"
     )
     shared_source: str = key(
-        kinds.either("", kinds.PATH), "", "where the shared directory lies on it"
+        kinds.optional(kinds.PATH), "", "where the shared directory lies on it"
     )
-    storage: str = key(kinds.either("", kinds.PATH), "", "where its volumes are kept")
+    storage: str = key(kinds.optional(kinds.PATH), "", "where its volumes are kept")
     cgroups: bool | str = key(
         kinds.either("auto", kinds.FLAG), "auto", "whether it can hold jobs to their memory"
     )
     ssh: str = key(
-        kinds.either("", kinds.text(r"[A-Za-z0-9_.@-]+", "a name for ssh, [user@]host")),
+        kinds.optional(kinds.text(r"[A-Za-z0-9_.@-]+", "a name for ssh, [user@]host")),
         "",
         "how ssh reaches it",
     )
@@ -111,10 +111,10 @@ class Nodes:
     gpus: str | tuple[GpuRequest, ...] = key(kinds.GPUS, "auto", "GPUs of each; `auto` looks")
     features: tuple[str, ...] = key(kinds.many(kinds.WORD), (), "words that jobs can ask for")
     platform: str = key(
-        kinds.either("", kinds.choice("linux/amd64", "linux/arm64")), "", "the image's platform"
+        kinds.optional(kinds.choice("linux/amd64", "linux/arm64")), "", "the image's platform"
     )
     host: str = key(
-        kinds.either("", kinds.LABEL), "", "the host they run on; left out: where `up` runs"
+        kinds.optional(kinds.LABEL), "", "the host they run on; left out: where `up` runs"
     )
     weight: int = key(kinds.number(1, 65533), 1, "nodes of less weight are taken first")
 
@@ -134,7 +134,7 @@ class Partition:
     )
     max_nodes: int = key(kinds.number(0, 65533), 0, "most nodes of one job; 0: no limit")
     priority: int = key(kinds.number(0, 65533), 1, "jobs of a higher tier are looked at first")
-    qos: str = key(kinds.either("", kinds.NAME), "", "a QOS whose limits hold for the partition")
+    qos: str = key(kinds.optional(kinds.NAME), "", "a QOS whose limits hold for the partition")
     accounts: tuple[str, ...] = key(
         kinds.many(kinds.NAME), (), "accounts that may use it; left out: all"
     )
@@ -173,7 +173,7 @@ class User:
     uid: int = key(kinds.number(1000, 59999), _REQUIRED, "user id, the same on every host")
     gid: int = key(kinds.number(0, 59999), 0, "group id; left out: as uid")
     admin: bool = key(kinds.FLAG, False, "an administrator in accounting")
-    ssh_key: str = key(kinds.either("", kinds.LINE), "", "a public key for the login node")
+    ssh_key: str = key(kinds.optional(kinds.LINE), "", "a public key for the login node")
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Network:
         kinds.either("auto", kinds.SUBNET), "auto", "of the daemons; `up` finds a free one"
     )
     address: str = key(
-        kinds.either("", kinds.ADDRESS),
+        kinds.optional(kinds.ADDRESS),
         "",
         "this host's address for the others: needed when nodes run on other hosts",
     )
@@ -273,9 +273,9 @@ class Limits:
 class Images:
     """`[images]`: names of images. Left empty, ours are named after their content."""
 
-    slurm: str = key(kinds.either("", kinds.IMAGE), "", "of the Slurm services")
-    database: str = key(kinds.either("", kinds.IMAGE), "", "of MariaDB")
-    monitoring: str = key(kinds.either("", kinds.IMAGE), "", "of Prometheus and the exporters")
+    slurm: str = key(kinds.optional(kinds.IMAGE), "", "of the Slurm services")
+    database: str = key(kinds.optional(kinds.IMAGE), "", "of MariaDB")
+    monitoring: str = key(kinds.optional(kinds.IMAGE), "", "of Prometheus and the exporters")
     base: str = key(
         kinds.IMAGE, "docker.io/library/debian:{suite}-slim", "what ours are built from"
     )

@@ -17,14 +17,14 @@ die() {
 
 # ---- waiting: exponential back-off with a limit ---------------------------------------------------
 
-# retry WHAT COMMAND...: pauses of 0.25 s, 0.5 s, 1 s ... at most 8 s, until it works.
+# retry WHAT COMMAND...: pauses of 0.1 s, 0.2 s, 0.4 s ... at most 3.2 s, until it works.
 retry() {
-  local what=$1 pause=250 start=$SECONDS
+  local what=$1 pause=100 start=$SECONDS
   shift
   until "$@" > /dev/null 2>&1; do
     [ $((SECONDS - start)) -lt "$limit" ] || die "$what does not answer after $limit s"
     sleep "$((pause / 1000)).$(printf %03d $((pause % 1000)))"
-    pause=$((pause < 8000 ? pause * 2 : 8000))
+    pause=$((pause < 3200 ? pause * 2 : 3200))
   done
 }
 
@@ -68,20 +68,20 @@ users() {
   done
 }
 
-# identity [client]: what a container needs to be known to the others; a client has no daemon that
-# signs for its commands, so one is started.
+# identity [OWNER] [client]: what a container needs to be known to the others. /run/slurm must be
+# its daemon's own; a client has no daemon that signs for its commands, so one is started.
 identity() {
-  install -d -m 0755 -o slurm -g slurm /run/slurm /run/slurmctld /run/slurmdbd
+  install -d -m 0755 -o slurm -g slurm /run/slurmctld /run/slurmdbd
+  install -d -m 0755 -o "${1:-slurm}" /run/slurm
   if [ "$auth" = munge ]; then
     key munge.key munge
     chmod 0400 "$keys/munge.key"
     install -d -m 0755 -o munge -g munge /run/munge /var/lib/munge /var/log/munge
-    # In the foreground of a shell in the background: process 1 sees its end, and says so.
     runuser -u munge -- munged --key-file="$keys/munge.key" --num-threads=10 --force
-    retry munged test -S /run/munge/munge.socket
+    retry munged munge --no-input
   else
     key slurm.key slurm
-    if [ "${1:-}" = client ]; then
+    if [ "${2:-}" = client ]; then
       RUNTIME_DIRECTORY=/run/slurm sackd
       retry sackd test -S /run/slurm/sack.socket
     fi
@@ -157,7 +157,12 @@ slurmctld() {
   if grep -q '^AccountingStorageHost=' /etc/slurm/slurm.conf; then
     wait_for slurmdbd 6819
     [ "$auth" != munge ] || register
-    [ ! -e /etc/slurm/accounting.sh ] || accounting &
+    [ ! -e /etc/slurm/accounting.sh ] || [ "$(hostname)" != slurmctld ] || accounting &
+  fi
+  if [ "$(hostname)" != slurmctld ]; then
+    # A first controller that meets a backup in the middle of its start waits 30 s for it. One that
+    # is away must not keep the backup from its work.
+    (limit=60 wait_for slurmctld "$SLURMCTLD_PORT") || true
   fi
   # Never with -i: it would throw a state away that it cannot read.
   RUNTIME_DIRECTORY=/run/slurmctld exec slurmctld -D
@@ -169,7 +174,7 @@ accounting() {
 }
 
 slurmd() {
-  identity
+  identity root
   users
   wait_for slurmctld "$SLURMCTLD_PORT"
   RUNTIME_DIRECTORY=/run/slurm exec slurmd -D -N "$SLURM_NODE"
@@ -179,6 +184,8 @@ slurmrestd() {
   install -d -m 0755 /run/slurm
   users
   wait_for slurmctld "$SLURMCTLD_PORT"
+  # A key for the daemons would win over the tokens that its callers bring.
+  unset SLURM_SACK_KEY
   export SLURM_JWT=daemon
   # It refuses to be root, or the user of the other daemons.
   exec setpriv --reuid slurmrest --regid slurmrest --clear-groups \
@@ -186,7 +193,7 @@ slurmrestd() {
 }
 
 login() {
-  identity client
+  identity slurm client
   users
   install -d -m 0755 /run/sshd
   local kind
@@ -200,7 +207,7 @@ login() {
 }
 
 slurm-exporter() {
-  identity client
+  identity slurm client
   wait_for slurmctld "$SLURMCTLD_PORT"
   PYTHONPATH=/opt/slurm-sdk exec python3 -m slurm.cli monitor serve --address 0.0.0.0 \
     --port "$EXPORTER_PORT"
@@ -213,7 +220,8 @@ prometheus() {
 }
 
 node-exporter() {
-  exec /usr/bin/prometheus-node-exporter --path.rootfs=/host --web.listen-address=0.0.0.0:9100
+  exec /usr/bin/prometheus-node-exporter --path.rootfs=/host --path.procfs=/host/proc \
+    --path.sysfs=/host/sys --web.listen-address=0.0.0.0:9100
 }
 
 # ---- health ---------------------------------------------------------------------------------------
