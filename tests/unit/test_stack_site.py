@@ -12,7 +12,7 @@ from slurm.stack.site import Gpu
 
 
 def test_a_real_h200_is_found() -> None:
-    # nvidia-smi 580.159, one NVIDIA H200, whose device is /dev/nvidia0.
+    # What nvidia-smi printed on a machine with one H200, whose device was /dev/nvidia0.
     assert site.parse_nvidia("0, NVIDIA H200\n") == (Gpu("nvidia", "h200", "/dev/nvidia0"),)
 
 
