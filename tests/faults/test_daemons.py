@@ -151,6 +151,7 @@ def test_a_waiting_job_that_the_controller_forgot_is_lost_and_its_ids_new_owner_
     eventually(lambda: slurm.state(other) == "RUNNING")
 
 
+@pytest.mark.full
 def test_a_running_job_that_the_controller_forgot_is_lost(
     slurm: BreakableSlurm, cluster: Cluster, impatient: None, tmp_path: Path
 ) -> None:

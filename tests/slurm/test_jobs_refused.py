@@ -69,10 +69,10 @@ def test_a_job_that_can_never_start_says_why_it_waits(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 megabytes: the SDK with its byte code takes a third of it."""
+    """A file system of eight megabytes."""
     place = tmp_path / "small"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m,mode=0700", "none", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=0700", "none", str(place)]
     if subprocess.run(mount, capture_output=True, timeout=SOON).returncode != 0:
         pytest.skip("no file system can be mounted here")
     yield place
@@ -80,11 +80,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(place: Path) -> None:
-    with (place / "filler").open("wb") as f:
+    with (place / "filler").open("wb", buffering=0) as f:
         try:
             while True:
                 f.write(b"x" * 65536)
-                f.flush()
         except OSError:
             pass
     # Small remains, too.
@@ -122,7 +121,7 @@ def test_a_result_that_does_not_fit_on_the_disk_is_not_written(
 ) -> None:
     def grow(place: str, large: bool) -> bytes:
         if large:
-            return b"x" * (24 << 20)
+            return b"x" * (12 << 20)
         with open(f"{place}/filler", "wb", buffering=0) as f:
             try:
                 while True:
