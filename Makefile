@@ -20,6 +20,8 @@ BUDGET_EMBEDDED ?= 300
 BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
+BUDGET_CONTAINERS ?= 360
+BUDGET_SUBMITIT ?= 240
 BUDGET_BRIDGE ?= 600
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
@@ -30,8 +32,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-bridge test-docs kubernetes faults soak bench docs lock \
-  wheel clean
+  test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-docs kubernetes \
+  faults soak bench docs lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -63,7 +65,7 @@ $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet -c $(LOCK) --group dev
 	@touch $@
 
-packages:  ## Slurm, munge, MariaDB and sshd for the tests (installs on Debian and Ubuntu as root)
+packages:  ## Slurm, munge, MariaDB, sshd and podman for the tests (installs on Debian and Ubuntu as root)
 	@hack/setup-packages
 
 lint: dev  ## ruff check, ruff format --check
@@ -76,7 +78,8 @@ typecheck: dev  ## mypy, strict
 test: kubernetes dev packages  ## everything that CI runs: lint, types and all tiers of tests
 	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-bridge
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit \
+	  test-containers test-bridge
 
 # Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
 # the tier that needs it waits for it.
@@ -90,7 +93,10 @@ test-full: BUDGET_SLURM = 3600
 test-full: BUDGET_DOCS = 1200
 test-full: BUDGET_SSH = 2400
 test-full: BUDGET_BRIDGE = 3600
-export PYTEST_ARGS BUDGET_BRIDGE BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH
+test-full: BUDGET_CONTAINERS = 2400
+test-full: BUDGET_SUBMITIT = 2400
+export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
+  BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
@@ -107,6 +113,12 @@ test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
 	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
+
+test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
+	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
+
+test-containers: dev packages  ## images built, pushed and run on a real Slurm
+	$(PYTEST) tests/containers --session-timeout=$(BUDGET_CONTAINERS)
 
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	$(PYTEST) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
