@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 PATIENCE = 180.0
+# Waits for the end of the tests, whatever way they end (SIGKILL too), then ends the daemon.
+_GUARD = 'cat > /dev/null; kill -KILL -- "-$0" 2> /dev/null'
 
 
 class Daemon:
@@ -21,6 +23,7 @@ class Daemon:
         self.name, self.command, self.folder = name, list(command), folder
         self.env = {**os.environ, **(env or {})}
         self.process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def log(self) -> Path:
@@ -31,11 +34,19 @@ class Daemon:
             self.process = subprocess.Popen(
                 self.command, stdout=log, stderr=log, env=self.env, start_new_session=True
             )
+        self._guard = subprocess.Popen(
+            ["sh", "-c", _GUARD, str(self.process.pid)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
         return self
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
         if self.process is None:
             return
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
         for each in (how, signal.SIGKILL):
             with contextlib.suppress(ProcessLookupError):
                 # Its own session, so its children go with it.

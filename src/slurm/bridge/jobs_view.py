@@ -122,7 +122,7 @@ class JobsView:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Soon after a change, then more and more slowly: Slurm starts most jobs at once or late."""
+        """Soon after a change, then more and more slowly: Slurm starts a job at once or late."""
         quiet = time.monotonic() - self._stirred
         waits = any(job.state.pending for job in self.jobs.values()) or bool(self._suspects)
         if waits or quiet < _BRISK_S:

@@ -78,9 +78,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("partitions", "views:partitions", "the partitions and how full they are"),
         Verb("gc", "gc:gc", "remove old runs"),
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
-        Verb(
-            "bridge", "bridge:app", "let Slurm place Kubernetes pods: run, render, doctor, explain"
-        ),
+        Verb("bridge", "bridge:app", "let Slurm place the pods of a Kubernetes cluster"),
         Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
     ),
     "Set up": (
