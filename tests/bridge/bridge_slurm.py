@@ -41,9 +41,9 @@ ReturnToService=2
 MinJobAge={min_job_age}
 MessageTimeout=10
 """
-# The root's /tmp, /proc and /dev are this machine's, seen by the daemon alone.
+# The root's /tmp, /proc, /dev and host names are this machine's, seen by the daemon alone.
 ENTER = """\
-for each in /tmp /proc /dev; do mount --bind $each "$0$each"; done
+for each in /tmp /proc /dev /etc/hosts; do mount --bind $each "$0$each"; done
 exec chroot "$0" "$@"
 """
 
