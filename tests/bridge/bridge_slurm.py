@@ -49,8 +49,10 @@ exec chroot "$0" "$@"
 
 
 class SlurmRest:
-    def __init__(self, folder: Path, name: str = "bridge", min_job_age: int = 300) -> None:
-        self.folder, self.name, self._age = folder, name, min_job_age
+    def __init__(
+        self, folder: Path, name: str = "bridge", min_job_age: int = 300, extra: str = ""
+    ) -> None:
+        self.folder, self.name, self._age, self._extra = folder, name, min_job_age, extra
         self.root = built("build-slurm-rest")
         self.port, self.rest_port = free_port(), free_port()
         self.token_file = folder / "token"
@@ -70,6 +72,11 @@ class SlurmRest:
         env = {"SLURM_CONF": str(self.folder / "etc" / "slurm.conf")}
         self.rest = self._rest_daemon(env, *versions)
         self.start_rest()
+
+    def slurmd(self, node: str) -> Daemon:
+        """A slurmd for a node that `extra` declares."""
+        env = {"SLURM_CONF": str(self.folder / "etc" / "slurm.conf")}
+        return Daemon("slurmd", self._inside("slurmd", "-D", "-N", node), self.folder, env)
 
     def _inside(self, *command: str) -> list[str]:
         into = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER]
@@ -91,7 +98,8 @@ class SlurmRest:
             if str(place).startswith("/tmp/"):
                 place.chmod(place.stat().st_mode | 0o111)
         text = CONF.format(name=self.name, port=self.port, at=self.folder, min_job_age=self._age)
-        (self.folder / "etc" / "slurm.conf").write_text(text)
+        (self.folder / "etc" / "slurm.conf").write_text(text + self._extra)
+        (self.folder / "etc" / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
         for name, size in (("jwt.key", 32), ("slurm.key", 1024)):
             path = self.folder / "etc" / name
             if not path.exists():

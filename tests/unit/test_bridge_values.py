@@ -517,7 +517,7 @@ def test_the_webhook_concerns_opted_in_namespaces_only() -> None:
     assert selector(Settings(namespace_selector={"slurm": "yes"})) == {
         "matchLabels": {"slurm": "yes"}
     }
-    for hook in webhooks(CONFIG, "Q0E="):
+    for hook in webhooks(CONFIG, "Q0E=", BRIDGE):
         assert hook["webhooks"][0]["failurePolicy"] == "Fail"
         assert hook["webhooks"][0]["timeoutSeconds"] <= 5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -37,41 +38,16 @@ def failure_policy(settings: Settings, nodes: Iterable[Node]) -> str:
 
 
 def webhooks(
-    settings: Settings, authority: str, url: str = "", policy: str = "Fail"
+    settings: Settings, authority: str, bridge: str, *, url: str = "", policy: str = "Fail"
 ) -> list[dict[str, Any]]:
-    """Both registrations. `url` is used where the bridge runs outside of the cluster."""
-    pods: dict[str, Any] = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}
-    both = {**pods, "resources": ["pods", "pods/resize"]}
-    return [
-        _webhook(
-            settings, authority, url, policy, "Mutating", [{**pods, "operations": ["CREATE"]}]
-        ),
-        _webhook(
-            settings,
-            authority,
-            url,
-            policy,
-            "Validating",
-            [{**both, "operations": ["CREATE", "UPDATE"]}],
-        ),
-    ]
+    """Both registrations. `url` is used where the bridge runs outside of the cluster.
 
-
-def _webhook(
-    settings: Settings,
-    authority: str,
-    url: str,
-    policy: str,
-    kind: str,
-    rules: list[dict[str, Any]],
-) -> dict[str, Any]:
-    path = "/mutate" if kind == "Mutating" else "/validate"
-    service = {"name": settings.service, "namespace": settings.namespace, "path": path, "port": 443}
-    where: dict[str, Any] = {"url": url.rstrip("/") + path} if url else {"service": service}
+    What the bridge itself writes is not validated: it must get through while no replica serves.
+    """
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
+    others = f"request.userInfo.username != {json.dumps(bridge)}"
     hook = {
         "name": "pods.bridge.slurm-sdk",
-        "clientConfig": {**where, "caBundle": authority},
-        "rules": [{**rule, "scope": "Namespaced"} for rule in rules],
         "namespaceSelector": selector(settings),
         "failurePolicy": policy,
         "sideEffects": "None",
@@ -79,11 +55,32 @@ def _webhook(
         "matchPolicy": "Equivalent",
         "admissionReviewVersions": ["v1"],
     }
-    if kind == "Mutating":
-        hook["reinvocationPolicy"] = "Never"
-    return {
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": f"{kind}WebhookConfiguration",
-        "metadata": {"name": WEBHOOK_NAME},
-        "webhooks": [hook],
+    mutating = {
+        **hook,
+        "clientConfig": _client(settings, authority, url, "/mutate"),
+        "rules": [{**rule, "resources": ["pods"], "operations": ["CREATE"]}],
+        "reinvocationPolicy": "Never",
     }
+    both = {"resources": ["pods", "pods/resize"], "operations": ["CREATE", "UPDATE"]}
+    validating = {
+        **hook,
+        "clientConfig": _client(settings, authority, url, "/validate"),
+        "rules": [{**rule, **both}],
+        "matchConditions": [{"name": "others-than-the-bridge", "expression": others}],
+    }
+    return [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"{kind}WebhookConfiguration",
+            "metadata": {"name": WEBHOOK_NAME},
+            "webhooks": [each],
+        }
+        for kind, each in (("Mutating", mutating), ("Validating", validating))
+    ]
+
+
+def _client(settings: Settings, authority: str, url: str, path: str) -> dict[str, Any]:
+    if url:
+        return {"url": url.rstrip("/") + path, "caBundle": authority}
+    service = {"name": settings.service, "namespace": settings.namespace, "path": path, "port": 443}
+    return {"service": service, "caBundle": authority}

@@ -113,7 +113,7 @@ class Webhook:
         policy = failure_policy(self._settings, self._nodes())
         if policy != self._settings.failure_policy:
             log.warning("failurePolicy Ignore is refused: a node of Slurm's is without its taint")
-        for body in webhooks(self._settings, authority, self._url, policy):
+        for body in webhooks(self._settings, authority, self._bridge, url=self._url, policy=policy):
             plural = body["kind"].lower() + "s"
             await self._kube.ask(
                 "PATCH",
