@@ -137,6 +137,13 @@ class Cluster:
         return cls(**_override(load_profile(Path(path), profile), overrides))
 
     @classmethod
+    def from_stack(cls, name: str, **overrides: Any) -> Self:
+        """The cluster that `slurm cluster up` brought up in containers under this name."""
+        from slurm.config import load_stack
+
+        return cls(**_override(load_stack(name), overrides))
+
+    @classmethod
     def from_backend(cls, backend: Backend, **options: Any) -> Self:
         """A cluster over a backend of your own, for tests and other schedulers."""
         cluster = cls(**options)
