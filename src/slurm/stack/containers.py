@@ -9,12 +9,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes
+from slurm.stack.conf import slurm_conf, slurmdbd_conf
 from slurm.stack.plan import Plan
 from slurm.stack.yaml import plain
 
 #: Labels by which a container says whose it is, and from which words it was made.
 CLUSTER, DIRECTORY, SERVICE, SPEC = (
     f"slurm-sdk.{n}" for n in ("cluster", "dir", "service", "spec")
+)
+#: Keys of slurm.conf that daemons take over only when they start.
+_AT_START = (
+    *("authalttypes", "authaltparameters", "authinfo", "authtype", "clustername", "credtype"),
+    *("jobacctgathertype", "plugindir", "proctracktype", "selecttype", "selecttypeparameters"),
+    *("slurmctldhost", "slurmctldport", "slurmdspooldir", "slurmuser", "statesavelocation"),
+    *("switchtype", "taskplugin"),
 )
 #: Who must answer before whom; an upgrade goes the same way.
 _ORDER = ("mysql", "slurmdbd", "slurmctld", "slurmctld-backup", "slurmd-", "")
@@ -71,7 +79,7 @@ def _container(
     words = tuple(_options(plan, directory, entry))
     edge = (network(name, EDGE),) if EDGE in entry["networks"] else ()
     health = tuple(entry["healthcheck"]["test"][1:])
-    digest = hashlib.sha256("\0".join([entry["image"], *words, *edge]).encode()).hexdigest()[:16]
+    digest = _digest([entry["image"], *_lasting(plan, words), *edge, *_at_start(plan, service)])
     labels = {CLUSTER: name, DIRECTORY: str(directory), SERVICE: service, SPEC: digest}
     marks = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     return Container(
@@ -88,6 +96,26 @@ def _container(
         node=node,
         spec=digest,
     )
+
+
+def _digest(words: list[str]) -> str:
+    return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
+
+
+def _lasting(plan: Plan, words: tuple[str, ...]) -> list[str]:
+    # No daemon looks a node up by name: for one more node nobody has to start anew.
+    nodes = {f"{node.hostname}:{plan.addresses[node.hostname]}" for node in plan.nodes}
+    return [word for word in words if word not in nodes and word != "--add-host"]
+
+
+def _at_start(plan: Plan, service: str) -> list[str]:
+    """What a service reads when it starts and never again."""
+    if service == "slurmdbd":
+        return [slurmdbd_conf(plan)]
+    if not service.startswith("slurm"):
+        return []
+    lines = slurm_conf(plan).splitlines()
+    return [line for line in lines if line.partition("=")[0].strip().lower() in _AT_START]
 
 
 def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ So whatever an interruption left behind, the same command goes on from there.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,13 +79,17 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     middle = next((n for n, c in enumerate(stack.containers) if c.node), len(fixed))
     touched: list[str] = []
     for container in fixed[:middle]:
-        touched += _bring(stack, container, stack.engine.seen().get(container.service))
+        begun = time.monotonic()
+        seen = stack.engine.seen().get(container.service)
+        touched += _bring(stack, container, seen)
         await_health(stack, container)
+        if container.service in touched and seen is not None and seen.running:
+            stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
     touched += _bring_nodes(stack, patience)
-    seen = stack.engine.seen()
+    there = stack.engine.seen()
     later = fixed[middle:]
     for container in later:
-        touched += _bring(stack, container, seen.get(container.service))
+        touched += _bring(stack, container, there.get(container.service))
     for container in later:
         await_health(stack, container)
     return touched
@@ -146,12 +151,7 @@ def _renew_node(stack: Stack, container: Container, seen: Seen, patience: float)
     fleet, node = stack.fleet, container.node
     what = stack.record.doing.partition(":")[0] or "apply"
     fleet.drain([node], what)
-    if not wait_until(lambda: not fleet.running([node]), patience):
-        raise StackError(
-            f"{node} still has jobs after {patience:g} s and was not touched",
-            evidence=[f"jobs: {', '.join(fleet.running([node]))}"],
-            hint="the same command goes on from here; the node takes no new jobs meanwhile",
-        )
+    fleet.await_no_jobs([node], patience)
     _bring(stack, container, seen)
     _await_nodes(stack, [container])
     fleet.resume([node])

@@ -107,6 +107,16 @@ class Fleet:
         text = self.must("squeue", "--noheader", "--format=%i", states, *where)
         return text.split()
 
+    def await_no_jobs(self, names: Sequence[str], patience: float) -> None:
+        """Wait until nothing runs on these nodes; raises when it takes too long."""
+        if wait_until(lambda: not self.running(names), patience):
+            return
+        raise StackError(
+            f"{', '.join(names)} still has jobs after {patience:g} s and was not touched",
+            evidence=[f"jobs: {', '.join(self.running(names)[:20])}"],
+            hint="the same command goes on from here; no new jobs start there meanwhile",
+        )
+
     def requeue(self, jobs: Sequence[str]) -> list[str]:
         """Put running jobs back into the queue; those that may not be requeued."""
         return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]

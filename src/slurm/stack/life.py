@@ -42,10 +42,10 @@ def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
         record = records.load(directory) or _new_record(directory, topology)
-        _check_same(record, topology)
+        check_same(record, topology)
         (directory / FILE_NAME).write_text(text, encoding="utf-8")
         record.step(record.doing or "up")
-        _prepare(record, say)
+        prepare(record, say)
         stack = make_stack(record, say)
         write_files(stack)
         converge(stack)
@@ -72,7 +72,8 @@ def _new_record(directory: Path, topology: Topology) -> Record:
     return Record(directory, topology.name, topology.engine, chosen_version(topology), site.look())
 
 
-def _check_same(record: Record, topology: Topology) -> None:
+def check_same(record: Record, topology: Topology) -> None:
+    """Refuse what no change of a file can do to a cluster."""
     if topology.version not in ("auto", record.version):
         raise StackError(
             f"the cluster {record.name} has Slurm {record.version}, its cluster.toml asks for "
@@ -88,7 +89,7 @@ def _check_same(record: Record, topology: Topology) -> None:
             )
 
 
-def _prepare(record: Record, say: Say) -> None:
+def prepare(record: Record, say: Say, *, save: bool = True) -> None:
     """Networks, ports, images and volumes: what must be there before a container."""
     engine = Engine(record.engine, record.name)
     inner = network(record.name)
@@ -106,7 +107,8 @@ def _prepare(record: Record, say: Say) -> None:
         record.login_port = _port(topology.login.port, "login", say)
     if topology.rest.enabled and "slurmrestd" not in seen:
         record.rest_port = _port(topology.rest.port, "REST", say)
-    record.save()
+    if save:
+        record.save()
     plan = record.plan()
     wanted = {c.image for c in containers(plan, record.directory)}
     for image in images(plan).values():

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurm.config import stack_file, stack_names
 from slurm.errors import StackError, nearest
 from slurm.stack.plan import Plan, container_plan
-from slurm.stack.read import FILE_NAME, read_topology
+from slurm.stack.read import FILE_NAME, parse_topology, read_topology
 from slurm.stack.site import Site
 from slurm.stack.topology import Topology
 
@@ -37,7 +37,6 @@ class Record:
     login_port: int = 0
     rest_port: int = 0
     doing: str = ""
-    switched: list[str] = field(default_factory=list)
 
     def save(self) -> None:
         """Write the file anew, in one step."""
@@ -51,9 +50,10 @@ class Record:
         self.doing = doing
         self.save()
 
-    def topology(self) -> Topology:
-        """What the cluster's own cluster.toml asks for, with what was decided here."""
-        asked = read_topology(self.directory / FILE_NAME)
+    def topology(self, text: str | None = None) -> Topology:
+        """What the cluster's own cluster.toml asks for, or a new one, with what was decided."""
+        where = self.directory / FILE_NAME
+        asked = read_topology(where) if text is None else parse_topology(text, str(where))
         return replace(
             asked,
             name=self.name,
@@ -63,9 +63,9 @@ class Record:
             rest=replace(asked.rest, port=self.rest_port or asked.rest.port),
         )
 
-    def plan(self) -> Plan:
-        """The plan of this cluster as it should be now."""
-        return container_plan(self.topology(), self.site)
+    def plan(self, text: str | None = None) -> Plan:
+        """The plan of this cluster as it should be now, or with another cluster.toml."""
+        return container_plan(self.topology(text), self.site)
 
     def register(self, arguments: dict[str, object]) -> None:
         """Let `Cluster.from_stack` and the commands find this cluster by its name."""
