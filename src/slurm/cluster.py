@@ -23,7 +23,7 @@ from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import check_packaging
-from slurm.reach import CONNECTION, reached
+from slurm.reach import CONNECTION, reached, rest_reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -47,7 +47,7 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
 DEFAULT_BASE = "~/slurm_jobs"
-BACKENDS = ("local", "embedded", "debug", "ssh")
+BACKENDS = ("local", "embedded", "debug", "ssh", "rest")
 
 
 class CommandResult(NamedTuple):
@@ -68,8 +68,10 @@ class Cluster:
     ```
 
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
-    `"debug"` (calls run in this process) or `"ssh"`: the cluster behind the login node `hostname`,
-    reached by your own OpenSSH. All other keywords are defaults for the tasks' options.
+    `"debug"` (calls run in this process), `"ssh"`: the cluster behind the login node `hostname`,
+    reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
+    `token_file` and a `job_base_dir` that the nodes see, too. All other keywords are
+    defaults for the tasks' options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
@@ -89,6 +91,8 @@ class Cluster:
         ssh_options: Mapping[str, object] | Sequence[str] = (),
         connect_timeout: float = 20.0,
         remote_python: str | None = None,
+        rest_url: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
         if hostname is not None and backend_type == "local":
@@ -105,6 +109,7 @@ class Cluster:
         self.backend_type = backend_type
         given = (username, port, identity_file, jump_host, ssh_options, remote_python)
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
+        self._rest = rest_reached(backend_type, rest_url, token_file)
         above = inherited(backend_type)
         self.packaging = check_packaging(packaging or above.packaging or "auto")
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
@@ -167,7 +172,7 @@ class Cluster:
         """What carries the verbs; connected on first use."""
         with self._connecting:
             if self._backend is None:
-                self._backend = connect(self.backend_type, self._base, self._how)
+                self._backend = connect(self.backend_type, self._base, self._how or self._rest)
                 if self.backend_type == "local" and self._backend.kind == "embedded":
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend

@@ -22,7 +22,8 @@ DEFAULT_PROFILE = "default"
 #: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
 KEYS = (
     *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
-    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "options"),
+    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "rest_url"),
+    *("token_file", "options"),
 )
 
 #: Those whose values are not text, and what they are.

@@ -382,6 +382,59 @@ class TransferFailed(SlurmError):
     code = "SLURM-E610"
 
 
+# ---- E7xx: slurmrestd --------------------------------------------------------------------------
+
+
+class RestError(SlurmError):
+    """slurmrestd was asked and no good answer came.
+
+    `number` is Slurm's own error number (0 where there is none) and `status` that of HTTP.
+    Decisions are made by the number, never by the words. `perhaps_done` tells of a request that may
+    have had its effect although no answer came.
+    """
+
+    code = "SLURM-E700"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        number: int = 0,
+        status: int = 0,
+        perhaps_done: bool = False,
+        hint: str | None = None,
+        evidence: Iterable[str] = (),
+    ) -> None:
+        super().__init__(message, hint=hint, evidence=evidence)
+        self.number = number
+        self.status = status
+        self.perhaps_done = perhaps_done
+
+
+class RestUnreachable(RestError):
+    """slurmrestd, or the controller behind it, cannot be reached at the moment."""
+
+    code = "SLURM-E701"
+
+
+class RestTokenRefused(RestError):
+    """slurmrestd does not take the token: expired, of another cluster, or of an unknown user."""
+
+    code = "SLURM-E702"
+
+
+class RestVersionNotServed(RestError):
+    """slurmrestd serves none of the API versions that this package speaks."""
+
+    code = "SLURM-E703"
+
+
+class RestRefused(RestError):
+    """Slurm said no; `number` says why."""
+
+    code = "SLURM-E704"
+
+
 def join_names(names: Sequence[str]) -> str:
     """`a`, `a or b`, `a, b or c`, for messages."""
     if len(names) < 2:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors
+from slurm.api.backend import RestSettings
 
 if TYPE_CHECKING:
     from slurm.api.openssh import SshSettings
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 #: What says how a host is reached by ssh.
 CONNECTION = (
     *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
-    *("connect_timeout", "remote_python"),
+    *("connect_timeout", "remote_python", "rest_url", "token_file"),
 )
 
 
@@ -59,3 +61,22 @@ def reached(
         connect_timeout=connect_timeout,
         remote_python=remote_python,
     )
+
+
+def rest_reached(
+    backend_type: str, url: str | None, token_file: str | os.PathLike[str] | None
+) -> RestSettings | None:
+    """How slurmrestd is reached; None for a cluster that has another way."""
+    if backend_type == "rest" and url:
+        return RestSettings(url, os.fspath(token_file) if token_file else None)
+    if backend_type == "rest":
+        raise errors.OptionError(
+            'backend_type="rest" needs rest_url=...',
+            hint='Cluster(backend_type="rest", rest_url="http://127.0.0.1:6820", token_file=...)',
+        )
+    if url or token_file:
+        name = "rest_url" if url else "token_file"
+        raise errors.OptionError(
+            f'{name}= is for backend_type="rest" only', hint='Cluster(backend_type="rest", ...)'
+        )
+    return None

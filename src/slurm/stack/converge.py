@@ -23,6 +23,8 @@ Say = Callable[[str], None]
 #: Seconds until a service must answer; slurmdbd may convert its database first.
 _PATIENCE = {"slurmdbd": 3600.0}
 _USUAL_PATIENCE = 180.0
+# A service that has ended so often while it was waited for will go on ending.
+_MOST_RESTARTS = 5
 
 
 @dataclass(frozen=True)
@@ -111,15 +113,29 @@ def _bring(stack: Stack, container: Container, seen: Seen | None) -> list[str]:
 
 
 def await_health(stack: Stack, container: Container) -> None:
-    """Wait until a service does its work; else its own last words."""
+    """Wait until a service does its work; else its own last words.
+
+    One that ends again and again is not waited for.
+    """
     patience = _PATIENCE.get(container.service, _USUAL_PATIENCE)
-    if wait_until(lambda: stack.engine.healthy(container), patience):
+    before = _restarts(stack, container)
+
+    def decided() -> bool:
+        healthy = stack.engine.healthy(container)
+        return healthy or _restarts(stack, container) - before >= _MOST_RESTARTS
+
+    if wait_until(decided, patience) and stack.engine.healthy(container):
         return
     raise StackError(
-        f"{container.service} does not do its work after {patience:g} s",
+        f"{container.service} does not do its work",
         evidence=stack.engine.log(container.name, 15),
         hint=f"slurm cluster logs {stack.record.name} {container.service}; then the same again",
     )
+
+
+def _restarts(stack: Stack, container: Container) -> int:
+    seen = stack.engine.seen().get(container.service)
+    return seen.restarts if seen else 0
 
 
 def _bring_nodes(stack: Stack, patience: float) -> list[str]:

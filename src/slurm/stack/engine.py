@@ -36,6 +36,7 @@ class Seen(NamedTuple):
     spec: str
     directory: str
     image: str
+    restarts: int
 
     @property
     def running(self) -> bool:
@@ -204,6 +205,7 @@ def _seen(item: dict[str, object]) -> Seen:
         spec=labels.get(SPEC, ""),
         directory=labels.get(DIRECTORY, ""),
         image=str(config.get("Image", "")),
+        restarts=int(str(item.get("RestartCount") or 0)),
     )
 
 
