@@ -91,7 +91,8 @@ class RestScheduler:
                 [],
                 "scontrol requeue on the login node, or Slurm 26.05",
             )
-        self._each(job_ids, lambda job: self._ask("POST", f"job/{job}/requeue"))
+        # Slurm made it a GET: it is not repeated by anybody but the client, on a dead connection.
+        self._each(job_ids, lambda job: self._ask("GET", f"job/{job}/requeue"))
 
     def hold(self, job_ids: Sequence[str]) -> None:
         """Keep pending jobs from starting."""

@@ -12,6 +12,8 @@ from slurm.stack.engine import Engine, Said
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"
 _PAUSE = 0.3
+# Seconds in which a job may have begun without its processes being there.
+_YOUNG = 20
 
 
 def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE) -> bool:
@@ -120,6 +122,28 @@ class Fleet:
     def requeue(self, jobs: Sequence[str]) -> list[str]:
         """Put running jobs back into the queue; those that may not be requeued."""
         return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
+
+    def lingering(self) -> list[str]:
+        """Jobs that Slurm has as RUNNING for a while, and that no process on their nodes works on.
+
+        A slurmctld that was killed forgets ends of its last seconds; nobody tells it again.
+        """
+        said = self.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A|%i|%B|%S")
+        rows = [line.split("|") for line in said.text.splitlines()] if said.code == 0 else []
+        ripe = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - _YOUNG))
+        old = [row for row in rows if len(row) == 4 and row[3] < ripe]
+        held = {node: self._steps(node) for node in {row[2] for row in old}}
+        return [name for job, name, node, _ in old if job not in (held[node] or {job})]
+
+    def _steps(self, node: str) -> set[str] | None:
+        """The jobs that have processes on a node; None where it cannot be asked."""
+        look = r"grep -aohE 'slurmstepd: \[[0-9]+' /proc/[0-9]*/cmdline; echo asked"
+        place = f"{self._engine.cluster}-slurmd-{node}"
+        said = self._engine.execute(place, "bash", "-c", look)
+        words = said.text.splitlines()
+        if said.code != 0 or "asked" not in words:
+            return None
+        return {word.rpartition("[")[2] for word in words} or {""}
 
     def counts(self) -> dict[str, int]:
         """Jobs in the queue by state."""

@@ -64,7 +64,7 @@ def look(directory: Path) -> StackStatus:
         nodes=nodes,
         jobs=stack.fleet.counts() if controller else {},
         enforcement=stack.plan.cgroups.plugin or f"none: {stack.plan.cgroups.why_not}",
-        notes=stack.plan.notices,
+        notes=(*stack.plan.notices, *(_lingering(stack) if controller else ())),
     )
 
 
@@ -85,6 +85,16 @@ def _services(stack: Stack) -> tuple[ServiceStatus, ...]:
             )
         )
     return tuple(found)
+
+
+def _lingering(stack: Stack) -> tuple[str, ...]:
+    jobs = stack.fleet.lingering()
+    if not jobs:
+        return ()
+    return (
+        f"nobody works on {', '.join(jobs)}, which slurmctld has as running: it was killed when "
+        "they began or ended; scontrol requeue or scancel them",
+    )
 
 
 def _in_service(state: str) -> bool:
