@@ -20,6 +20,7 @@ BUDGET_EMBEDDED ?= 300
 BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
+BUDGET_CONTAINERS ?= 360
 BUDGET_SUBMITIT ?= 240
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
@@ -30,7 +31,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-submitit test-docs faults soak bench docs lock wheel clean
+  test-embedded test-slurm test-ssh test-submitit test-containers test-docs faults soak bench \
+  docs lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -62,7 +64,7 @@ $(VENV)/.dev: $(VENV)/.installed
 	@$(BIN)/python -m pip install --quiet -c $(LOCK) --group dev
 	@touch $@
 
-packages:  ## Slurm, munge, MariaDB and sshd for the tests (installs on Debian and Ubuntu as root)
+packages:  ## Slurm, munge, MariaDB, sshd and podman for the tests (installs on Debian and Ubuntu as root)
 	@hack/setup-packages
 
 lint: dev  ## ruff check, ruff format --check
@@ -74,7 +76,7 @@ typecheck: dev  ## mypy, strict
 
 test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
 
 test-full: override PYTEST_ARGS += --full
 test-full: BUDGET_UNIT = 1200
@@ -82,8 +84,10 @@ test-full: BUDGET_EMBEDDED = 2400
 test-full: BUDGET_SLURM = 3600
 test-full: BUDGET_DOCS = 1200
 test-full: BUDGET_SSH = 2400
+test-full: BUDGET_CONTAINERS = 2400
 test-full: BUDGET_SUBMITIT = 2400
-export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH BUDGET_SUBMITIT
+export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
+  BUDGET_CONTAINERS BUDGET_SUBMITIT
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
@@ -103,6 +107,9 @@ test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that b
 
 test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
 	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
+
+test-containers: dev packages  ## images built, pushed and run on a real Slurm
+	$(PYTEST) tests/containers --session-timeout=$(BUDGET_CONTAINERS)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600

@@ -85,18 +85,27 @@ def _cluster(**options: object) -> Iterator[RunningCluster]:
 
 
 @pytest.fixture(scope="session")
-def make_slurm_cluster() -> Callable[..., AbstractContextManager[RunningCluster]]:
-    """What makes the clusters of these fixtures, for those with other settings."""
+def own_slurm_cluster() -> Callable[..., AbstractContextManager[RunningCluster]]:
+    """Makes a cluster for a module of tests; takes the options of `slurm.stack.up`.
+
+    Who asks for it sets SLURM_CONF, and takes it back.
+    """
     return _cluster
 
 
 @pytest.fixture(scope="session")
-def slurm_cluster() -> Iterator[RunningCluster]:
+def slurm_files() -> dict[str, str]:
+    """Further configuration files of the session's Slurm; a tier that needs some overrides this."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(slurm_files: dict[str, str]) -> Iterator[RunningCluster]:
     """The session's real Slurm: four nodes with accounting; SLURM_CONF leads to it.
 
     Tests share it: leave nodes and daemons as they were. To break something, take a fresh one.
     """
-    with _cluster(nodes=4) as cluster, pytest.MonkeyPatch.context() as patch:
+    with _cluster(nodes=4, files=slurm_files) as cluster, pytest.MonkeyPatch.context() as patch:
         for key, value in cluster.env.items():
             patch.setenv(key, value)
         yield cluster

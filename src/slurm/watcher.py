@@ -165,6 +165,10 @@ class Watcher:
             job.asked_at = time.monotonic()
             self._ask_soon(job)
 
+    def poll_now(self) -> None:
+        """Ask the scheduler about every open job now, in the caller's thread."""
+        self._poll()
+
     def packed_run(self, run: str) -> PackedRun | None:
         """Where the outcomes of a packed run come together, while some of its jobs are open."""
         with self._lock:
@@ -418,6 +422,8 @@ class Watcher:
         seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
+        if job.follower is not None:
+            job.follower(job)
         run = self._runs.get(job.run)
         if run is not None and (job.over_since or job.unknown_since):
             run.unclear.add(job.index)

@@ -47,10 +47,10 @@ def _own_scheduler(
 
 @pytest.fixture(scope="session")
 def preempting_cluster(
-    make_slurm_cluster: Callable[..., AbstractContextManager[RunningCluster]],
+    own_slurm_cluster: Callable[..., AbstractContextManager[RunningCluster]],
 ) -> Iterator[RunningCluster]:
     """A real Slurm of two nodes whose partition `low` is preempted by `high`."""
-    made = make_slurm_cluster(nodes=2, extra_conf=PREEMPTING)
+    made = own_slurm_cluster(nodes=2, extra_conf=PREEMPTING)
     with made as cluster, pytest.MonkeyPatch.context() as patch:
         for key, value in cluster.env.items():
             patch.setenv(key, value)

@@ -124,9 +124,11 @@ class SshExecutor(SlurmExecutor):
     def _internal_process_submissions(
         self, delayed_submissions: list[DelayedSubmission]
     ) -> list[Any]:
-        from slurm.packaging import sending
+        from slurm.packaging.remote import remote_of, sending_to
 
-        with sending(self._site().cluster):  # modules that are not installed there travel along
+        remote = remote_of(self._site().cluster)
+        assert remote is not None
+        with sending_to(remote, None):  # modules that are not installed there travel along
             return super()._internal_process_submissions(delayed_submissions)
 
     def _stage(self, submissions: Sequence[DelayedSubmission]) -> list[Path]:
