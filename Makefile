@@ -21,6 +21,7 @@ BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
 BUDGET_CONTAINERS ?= 360
+BUDGET_SUBMITIT ?= 240
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
@@ -30,7 +31,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-containers test-docs faults soak bench docs lock wheel clean
+  test-embedded test-slurm test-ssh test-submitit test-containers test-docs faults soak bench \
+  docs lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,7 +76,7 @@ typecheck: dev  ## mypy, strict
 
 test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-containers
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
 
 test-full: override PYTEST_ARGS += --full
 test-full: BUDGET_UNIT = 1200
@@ -83,7 +85,9 @@ test-full: BUDGET_SLURM = 3600
 test-full: BUDGET_DOCS = 1200
 test-full: BUDGET_SSH = 2400
 test-full: BUDGET_CONTAINERS = 2400
-export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH BUDGET_CONTAINERS
+test-full: BUDGET_SUBMITIT = 2400
+export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
+  BUDGET_CONTAINERS BUDGET_SUBMITIT
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
@@ -100,6 +104,9 @@ test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
 	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
+
+test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
+	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
 
 test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
 	for tier in $(wildcard tests/containers) tests/stack; do \

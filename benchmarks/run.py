@@ -29,6 +29,7 @@ from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate 
 from benchmarks.scenarios.packed import packed  # noqa: E402
 from benchmarks.scenarios.ssh import over_ssh  # noqa: E402
 from benchmarks.scenarios.start_up import start_up  # noqa: E402
+from benchmarks.scenarios.submitit import drop_in  # noqa: E402
 
 SCENARIOS = {
     "start-up": start_up,
@@ -42,6 +43,7 @@ SCENARIOS = {
     "graph": graph,
     "packed": packed,
     "ssh": over_ssh,
+    "submitit": drop_in,
 }
 #: When rounds stop being added; what is under way still ends.
 FULL_S, QUICK_S = 420, 90

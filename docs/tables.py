@@ -9,10 +9,17 @@ import sys
 from pathlib import Path
 
 from slurm import errors
+from slurm.callbacks import contexts
+from slurm.cli import SECTIONS
+from slurm.cli.schema import answers
+from slurm.cli.schema import rows as fields
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.outcome import FAILURES
 from slurm.stack.topology import Topology
+
+sys.path.insert(0, str(Path(__file__).parent))
+from error_examples import EXAMPLES, example_of
 
 DOCS = Path(__file__).parent
 
@@ -47,13 +54,77 @@ def ends_table() -> str:
 
 def errors_table() -> str:
     """Every error with its code, below its own base class."""
-    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if _is_ours(c)]
     rows = [("code", "error", "is a", "meaning")]
-    for cls in sorted(found, key=lambda c: c.code):
-        meaning = (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+    for cls in sorted(_all_errors(), key=lambda c: c.code):
+        meaning = _meaning(cls)
         base = cls.__bases__[0].__name__
         rows.append((f"`{cls.code}`", f"`{cls.__name__}`", f"`{base}`", meaning))
     return _table(rows)
+
+
+def hooks_table() -> str:
+    """Every hook of a callback, where it runs and what it is told."""
+    rows = [("hook", "runs in", "when", "is told")]
+    for cls in contexts.ALL:
+        names = [field.name for field in dataclasses.fields(cls) if field.name != "time"]
+        told = ", ".join(f"`{name}`" for name in names)
+        rows.append((f"`{cls.hook}`", cls.where, _meaning(cls), f"`{cls.__name__}`: {told}"))
+    return _table(rows)
+
+
+def error_pages() -> str:
+    """Every error: when it is raised, what it says, and how it is mended."""
+    parts = []
+    every = sorted(_all_errors(), key=lambda c: c.code)
+    for cls in every:
+        text = [
+            f"### {cls.code} {cls.__name__}",
+            f"{_meaning(cls)} Its base is `{cls.__bases__[0].__name__}`.",
+        ]
+        below = [f"`{c.__name__}`" for c in every if cls in c.__bases__]
+        if cls.__name__ in EXAMPLES:
+            text.append(f"```text\n{example_of(cls)}\n```")
+            text += filter(None, [EXAMPLES[cls.__name__].fix])
+        elif not below:
+            sys.exit(f"docs/error_examples.py has no example of {cls.__name__}")
+        text += [f"Catch it to catch also {', '.join(below)}."] if below else []
+        parts.append("\n\n".join(text))
+    return "\n\n".join(parts)
+
+
+def _all_errors() -> list[type[errors.SlurmError]]:
+    found = [c for _, c in inspect.getmembers(errors, inspect.isclass) if _is_ours(c)]
+    return [*found, errors.JobCancelled] if errors.JobCancelled not in found else found
+
+
+def _meaning(cls: type) -> str:
+    return (inspect.getdoc(cls) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def verbs_table() -> str:
+    """Every verb of the command line."""
+    rows = [("command", "what it does")]
+    for title, section in SECTIONS.items():
+        rows.append((f"**{title}**", ""))
+        rows += [(f"`slurm {verb.name}`", verb.about) for verb in section]
+    return _table(rows)
+
+
+def json_tables() -> str:
+    """The JSON of every verb that has one, field by field."""
+    parts = []
+    told: dict[type, str] = {}
+    for verb, kinds in answers().items():
+        for kind in kinds:
+            if kind in told:
+                parts.append(f"### slurm {verb}\n\nThe same as of `{told[kind]}` above.")
+                continue
+            told[kind] = f"slurm {verb}"
+            about = (inspect.getdoc(kind) or "").split("\n")[0]
+            which = f" ({kind.__name__})" if len(kinds) > 1 else ""
+            rows = [("field", "type", "meaning"), *((f"`{n}`", t, m) for n, t, m in fields(kind))]
+            parts.append(f"### slurm {verb}{which}\n\n{about}\n\n{_table(rows)}")
+    return "\n\n".join(parts)
 
 
 def topology_table() -> str:
@@ -97,6 +168,10 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "hooks": hooks_table,
+    "error_pages": error_pages,
+    "verbs": verbs_table,
+    "json": json_tables,
     "topology": topology_table,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
-_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster"}
+_CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster", "preempting_cluster"}
 
 # Waits for the end of the test session, whatever way it ends (SIGKILL too), then cleans up.
 _GUARD = """
@@ -85,12 +85,27 @@ def _cluster(**options: object) -> Iterator[RunningCluster]:
 
 
 @pytest.fixture(scope="session")
-def slurm_cluster() -> Iterator[RunningCluster]:
+def own_slurm_cluster() -> Callable[..., AbstractContextManager[RunningCluster]]:
+    """Makes a cluster for a module of tests; takes the options of `slurm.stack.up`.
+
+    Who asks for it sets SLURM_CONF, and takes it back.
+    """
+    return _cluster
+
+
+@pytest.fixture(scope="session")
+def slurm_files() -> dict[str, str]:
+    """Further configuration files of the session's Slurm; a tier that needs some overrides this."""
+    return {}
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster(slurm_files: dict[str, str]) -> Iterator[RunningCluster]:
     """The session's real Slurm: four nodes with accounting; SLURM_CONF leads to it.
 
     Tests share it: leave nodes and daemons as they were. To break something, take a fresh one.
     """
-    with _cluster(nodes=4) as cluster, pytest.MonkeyPatch.context() as patch:
+    with _cluster(nodes=4, files=slurm_files) as cluster, pytest.MonkeyPatch.context() as patch:
         for key, value in cluster.env.items():
             patch.setenv(key, value)
         yield cluster

@@ -24,19 +24,32 @@ if TYPE_CHECKING:
 
     from slurm.allocation import Allocation
     from slurm.array import ArrayJob, Progress
+    from slurm.callbacks import (
+        BaseCallback,
+        BenchmarkCallback,
+        LoggerCallback,
+        NotifyCallback,
+        ProgressCallback,
+        RichLoggerCallback,
+    )
     from slurm.cluster import Cluster, CommandResult
     from slurm.context import JobContext
     from slurm.errors import (
+        AmbiguousRun,
         AuthenticationFailed,
+        BuildFailed,
         CommandRefused,
         ConfigError,
         ConnectError,
         ConnectionLost,
+        ContainerFailed,
+        EnvironmentFailed,
         FunctionExited,
         HostKeyChanged,
         HostKeyUnknown,
         HostNotFound,
         HostUnreachable,
+        ImageUnusable,
         JobCancelled,
         JobError,
         JobFailed,
@@ -47,6 +60,7 @@ if TYPE_CHECKING:
         NoActiveCluster,
         NodeFailed,
         NoScheduler,
+        NotDelivered,
         OptionError,
         PackagingError,
         ProtocolError,
@@ -114,8 +128,10 @@ _HOME = {
     "workflow": "slurm.workflow",
 }
 _ERRORS = (
-    "AuthenticationFailed", "CommandRefused", "ConfigError", "ConnectError", "ConnectionLost",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "AmbiguousRun", "AuthenticationFailed", "BuildFailed", "CommandRefused", "ConfigError",
+    "ConnectError", "ConnectionLost", "ContainerFailed", "EnvironmentFailed", "FunctionExited",
+    "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "ImageUnusable",
+    "NotDelivered",
     "JobCancelled", "JobError", "JobFailed", "JobLost", "JobOutOfMemory", "JobPreempted",
     "LoginNeeded", "NoActiveCluster", "NoScheduler", "NodeFailed", "OptionError", "PackagingError",
     "ProtocolError", "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback",
@@ -125,20 +141,27 @@ _ERRORS = (
     "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
     "WorkerDied",
 )  # fmt: skip
+_CALLBACKS = (
+    "BaseCallback", "BenchmarkCallback", "LoggerCallback", "NotifyCallback", "ProgressCallback",
+    "RichLoggerCallback",
+)  # fmt: skip
+_HOME.update(dict.fromkeys(_CALLBACKS, "slurm.callbacks"))
 _HOME.update(dict.fromkeys(_ERRORS, "slurm.errors"))
 
 __all__ = [
-    "Allocation", "ArrayJob", "Attempt", "AuthenticationFailed", "Cluster", "CommandRefused",
-    "CommandResult", "ConfigError", "ConnectError", "ConnectionLost", "Executor", "File",
-    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable", "Job",
-    "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost", "JobOutOfMemory",
-    "JobPreempted", "JobSnapshot", "JobState", "LoginNeeded", "NoActiveCluster", "NoScheduler",
-    "NodeFailed", "OptionError", "PackagingError", "PackedArray", "Progress", "ProtocolError",
+    "Allocation", "AmbiguousRun", "ArrayJob", "Attempt", "AuthenticationFailed", "BaseCallback",
+    "BenchmarkCallback", "BuildFailed", "Cluster", "CommandRefused", "CommandResult", "ConfigError",
+    "ConnectError", "ConnectionLost", "ContainerFailed", "EnvironmentFailed", "Executor", "File",
+    "FunctionExited", "HostKeyChanged", "HostKeyUnknown", "HostNotFound", "HostUnreachable",
+    "ImageUnusable", "Job", "JobCancelled", "JobContext", "JobError", "JobFailed", "JobLost",
+    "JobOutOfMemory", "JobPreempted", "JobSnapshot", "JobState", "LoggerCallback", "LoginNeeded",
+    "NoActiveCluster", "NoScheduler", "NodeFailed", "NotDelivered", "NotifyCallback", "OptionError",
+    "PackagingError", "PackedArray", "Progress", "ProgressCallback", "ProtocolError",
     "PythonMismatch", "RemoteError", "RemotePythonMissing", "RemoteTraceback", "ResultError",
-    "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RunDirError",
-    "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached", "Timings",
-    "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
+    "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RichLoggerCallback",
+    "RunDirError", "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError",
+    "SubmitError", "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached",
+    "Timings", "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
     "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
     "task", "workflow",
 ]  # fmt: skip

@@ -181,7 +181,8 @@ def allocate(cluster: Cluster, idle: str | int, options: Mapping[str, Any]) -> A
     given = {"job_name": "allocation", **given, "launch": "once", "requeue": False}
     # What a cluster's defaults say of its tasks does not hold for the job that is held.
     given.update(dict.fromkeys(("output", "error", "array_throttle", "retry", "cache"), None))
-    submitter = cluster.submit(Task(pilot.serve), **given)
+    # The pilot needs nothing packaged; its steps bring what they need.
+    submitter = cluster.submit(Task(pilot.serve), packaging="none", **given)
     # Sent at once, also inside of a batch: its steps need the id.
     (job,) = submitter.send(submitter.plan(float(seconds or 10**9), secrets.token_hex(8)))
     return Allocation(cluster, job)

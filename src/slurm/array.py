@@ -107,7 +107,7 @@ class ArrayJob(Sequence[Job[T]]):
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[T]]:
         """The jobs as they end."""
         self.watch()
-        with self.cluster.watcher.attention():
+        with self.cluster.waiting():
             yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[misc]
 
     def partial_results(self) -> dict[int, T]:
@@ -117,7 +117,7 @@ class ArrayJob(Sequence[Job[T]]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all are over; True if all succeeded."""
         self.watch()
-        with self.cluster.watcher.attention():
+        with self.cluster.waiting():
             open_jobs = concurrent.futures.wait(self._jobs, timeout).not_done
         return not open_jobs and all(job.succeeded for job in self._jobs)
 
@@ -180,6 +180,16 @@ class ArrayJob(Sequence[Job[T]]):
         for position, job in zip(again, fresh, strict=True):
             jobs[position] = job
         return ArrayJob(self.cluster, fresh.run, self.name, jobs)
+
+    def known_states(self) -> Counter[JobState]:
+        """How many are in each state as far as this process knows, without looking."""
+        return Counter(job.known_state for job in self._jobs)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from slurm.html import array_html
+
+        return array_html(self)
 
     def __repr__(self) -> str:
         return f"<ArrayJob {self.name} of {len(self)}: {self.run}>"

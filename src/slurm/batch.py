@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import threading
-from collections.abc import Iterable
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm.job import Job
-from slurm.packaging.arguments import Call, ship_arguments
-from slurm.packaging.function import context_parameter
+from slurm.kept import KeptCall
+from slurm.packaging.arguments import Call
+from slurm.recall import name_call, name_of, recall_call
 
 if TYPE_CHECKING:
     from slurm.submission import Submitter
+
+#: What a workflow has collected goes out when so many seconds have passed without another call,
+#: or since the first one: its function may wait in a way that nobody can see.
+QUIET, LONGEST = 0.5, 10.0
+
+log = logging.getLogger("slurm")
 
 
 @dataclass(frozen=True)
@@ -20,46 +29,111 @@ class _Pending:
     """A call that was made and not submitted yet, and the jobs whose values it needs."""
 
     submitter: Submitter[..., Any]
-    call: Call
+    kept: KeptCall
     job: Job[Any]
     upstream: tuple[Job[Any], ...]
 
 
 class Batch:
-    """The calls of a `with cluster.batch():` block, or of a workflow until its first wait."""
+    """The calls of a `with cluster.batch():` block, or of a workflow until its first wait.
 
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
+    `patient=False` is for workflows: what was collected goes out after a while by itself.
+    """
+
+    def __init__(self, *, patient: bool = True) -> None:
+        self._lock = threading.Lock()  # guards what follows; never held during a submission
         self._pending: list[_Pending] = []
+        self._prepared: dict[Any, tuple[Any, Submitter[..., Any]]] = {}
+        self._patient = patient
+        self._timer: threading.Thread | None = None
+        self._first = self._last = 0.0
+        self._sender = threading.RLock()  # held by the thread that submits
+        self._sending = False
 
     def add(self, submitter: Submitter[..., Any], call: Call) -> Job[Any]:
         """Keep a call for later; what cannot be sent is refused now."""
-        function = submitter.task.unwrapped
-        shipped = ship_arguments(function, [call], context_parameter(function))
+        cluster = submitter.cluster
+        code = submitter.ship_function(self._prepare(submitter))
+        kept = KeptCall(submitter, call, code, lambda job: name_of(cluster, job))
         waits = [job for condition in submitter.after for job in condition.elements()]
-        upstream = (*_elements(shipped.upstream), *waits)
+        upstream = (*kept.upstream, *waits)
         job: Job[Any] = Job(
-            submitter.cluster,
+            cluster,
             run="",
             job_id=None,
             name=submitter.task.name,
             options=dict(submitter.options),
             submitted=0.0,
             dependency=bool(upstream),
+            workflow=submitter.task.is_workflow,
         )
+        job.call_name = name_call(cluster, kept.code.function.target, kept.content)
+        job.kept = self
         with self._lock:
-            self._pending.append(_Pending(submitter, call, job, upstream))
+            self._last = time.monotonic()
+            self._first = self._first if self._pending else self._last
+            self._pending.append(_Pending(submitter, kept, job, upstream))
+            if self._timer is None and not self._patient:
+                self._timer = threading.Thread(target=self._send_in_time, daemon=True)
+                self._timer.start()
         return job
 
     def send(self) -> None:
-        """Submit all that was collected: layer by layer, so that each knows what it waits for."""
+        """Submit all that was collected: layer by layer, so that each knows what it waits for.
+
+        The jobs of a group that is refused end with the refusal; the first one is raised here,
+        after all others were submitted.
+        """
+        trouble: Exception | None = None
+        with self._sender:
+            if self._sending:
+                return  # the submission itself looks at a job
+            self._sending = True
+            try:
+                for group in self._take():
+                    try:
+                        _send_group(group)
+                    except Exception as error:  # noqa: BLE001 - raised below, when all are through
+                        trouble = trouble or error
+                        for item in group:
+                            item.job.refuse(error)
+            finally:
+                self._sending = False
+        if trouble is not None:
+            raise trouble
+
+    def _take(self) -> list[list[_Pending]]:
         with self._lock:
             pending, self._pending = self._pending, []
-            for group in groups(pending):
-                first = group[0].submitter
-                same = len({frozenset(map(id, item.upstream)) for item in group}) == 1
-                calls = [item.call if same else _strict(item) for item in group]
-                first.send_calls(calls, [item.job for item in group], same)
+            self._prepared = {}
+        return groups(pending)
+
+    def _prepare(self, submitter: Submitter[..., Any]) -> Any:
+        """How Python starts for a call: the same for all calls of a task, and slow to find out."""
+        key = (id(submitter.cluster), id(submitter.task.unwrapped), _shape(submitter))
+        with self._lock:
+            found = self._prepared.get(key)
+        if found is None:
+            # The submitter keeps alive what the key is made of.
+            found = (submitter.prepare(), submitter)
+            with self._lock:
+                self._prepared[key] = found
+        return found[0]
+
+    def _send_in_time(self) -> None:
+        while True:
+            with self._lock:
+                if not self._pending:
+                    self._timer = None
+                    return
+                due = min(self._last + QUIET, self._first + LONGEST) - time.monotonic()
+            if due > 0:
+                time.sleep(due)
+                continue
+            try:
+                self.send()
+            except Exception as error:  # noqa: BLE001 - the jobs themselves raise it where they are
+                log.warning("slurm: calls could not be submitted: %s", error)
 
     def give_up(self) -> None:
         """Submit nothing of it: the block raised."""
@@ -67,6 +141,19 @@ class Batch:
             pending, self._pending = self._pending, []
         for item in pending:
             item.job.give_up()
+
+
+def _send_group(group: list[_Pending]) -> None:
+    # What an earlier attempt of the workflow has submitted is there, whatever group it went in.
+    group = [item for item in group if not recall_call(item.job)]
+    if not group:
+        return
+    first, large = group[0], dict[str, Any]()
+    same = len({frozenset(map(id, item.upstream)) for item in group}) == 1
+    calls = [item.kept.call(large) for item in group]
+    if not same:
+        calls = [_strict(item, call) for item, call in zip(group, calls, strict=True)]
+    first.submitter.send_calls(calls, [item.job for item in group], same, first.kept.code)
 
 
 def groups(pending: list[_Pending]) -> list[list[_Pending]]:
@@ -77,14 +164,19 @@ def groups(pending: list[_Pending]) -> list[list[_Pending]]:
         one = item.submitter
         key = (
             layers[id(item.job)],
-            id(one.task.unwrapped),
-            repr(sorted(one.options.items(), key=str)),
-            one.packaging,
+            id(one.cluster),
+            hashlib.blake2b(item.kept.code.function.data).hexdigest(),
+            _shape(one),
             # Only afterok can be judged by each element for itself.
             [(c.kind, c.minutes, id(item)) for c in one.after if c.kind != "afterok"],
         )
         found.setdefault(repr(key), []).append(item)
     return sorted(found.values(), key=lambda group: layers[id(group[0].job)])
+
+
+def _shape(submitter: Submitter[..., Any]) -> str:
+    """What the calls of one array have in common besides the function."""
+    return repr((submitter.packaging, sorted(submitter.options.items(), key=str)))
 
 
 def _layers(pending: list[_Pending]) -> dict[int, int]:
@@ -100,12 +192,7 @@ def _layers(pending: list[_Pending]) -> dict[int, int]:
     return layers
 
 
-def _strict(item: _Pending) -> Call:
+def _strict(item: _Pending, call: Call) -> Call:
     """The call with all that must have succeeded before it, for its element to look after."""
     waits = tuple(job for condition in item.submitter.after for job in condition.elements())
-    return Call(item.call.args, item.call.kwargs, waits)
-
-
-def _elements(jobs: Iterable[Any]) -> Iterable[Job[Any]]:
-    for job in jobs:
-        yield from job if not isinstance(job, Job) else (job,)
+    return Call(call.args, call.kwargs, waits)

@@ -8,17 +8,18 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors, rundir
+from slurm.callbacks.following import tell_completed
 from slurm.content import Digest
 from slurm.job import Job
 from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
-from slurm.packaging import prepare_for, python_version
 from slurm.packaging.arguments import Call, binder
 from slurm.packaging.function import context_parameter
+from slurm.packaging.none import python_version
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -71,8 +72,19 @@ def code_key(function: Callable[..., Any], cache: object, environment: Environme
         Digest().of_function(function),
         _python(environment.python),
         # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
-        str(getattr(environment, "digest", "")),
+        environment.digest,
     )
+
+
+def call_keys(
+    submitter: Submitter[..., Any], calls: Sequence[Call], common: Mapping[str, Any]
+) -> list[str | None]:
+    """The keys of calls that a submitter makes; none where its task is not cached."""
+    cache = submitter.options.get("cache")
+    if not cache:
+        return [None] * len(calls)
+    environment = submitter.prepare().environment
+    return keys_of(submitter.task.unwrapped, cache, environment, calls, common)
 
 
 def submit_cached(
@@ -80,39 +92,54 @@ def submit_cached(
     calls: Sequence[Call],
     common: Mapping[str, Any],
     submit: Callable[[Sequence[Call]], Plan],
+    names: Sequence[str] = (),
     watch: bool = True,
 ) -> list[Job[Any]]:
     """The jobs of calls, in order: finished ones for known calls, new ones for the others.
 
-    `submit` makes the plan of those that have to be made.
+    `submit` makes the plan of those that have to be made; `names` are theirs in a workflow.
     """
-    function = submitter.task.unwrapped
-    cluster, kind = submitter.cluster, submitter.packaging
-    environment, _ = prepare_for(cluster, kind, function, submitter.options)
-    keys = keys_of(function, submitter.options["cache"], environment, calls, common)
+    keys = call_keys(submitter, calls, common)
     hits = look_up(submitter.cluster, keys)
     missing = [position for position in range(len(calls)) if position not in hits]
     if missing or not calls:
         plan = replace(submit([calls[p] for p in missing]), keys=tuple(keys[p] for p in missing))
-        for position, job in zip(missing, submitter.send(plan, watch), strict=True):
+        own = [names[position] for position in missing] if names else []
+        for position, job in zip(missing, submitter.send(plan, watch, own), strict=True):
             job.cache_key = keys[position]
             hits[position] = job
     return [hits[position] for position in range(len(calls))]
 
 
-def look_up(cluster: Cluster, keys: Sequence[str | None]) -> dict[int, Job[Any]]:
-    """The finished jobs of those calls whose values are stored, by position; one round trip."""
+class Found(NamedTuple):
+    """A value that was computed before: its key, the run and the record it lies in."""
+
+    key: str
+    run: str
+    record: rundir.Record
+    metadata: dict[str, Any]
+
+
+def find(cluster: Cluster, keys: Sequence[str | None]) -> dict[int, Found]:
+    """Those of the values that are stored, by position; one round trip."""
     wanted = sorted({key for key in keys if key is not None})
     if not wanted:
         return {}
     found, metadata = cluster.backend.cache_lookup(wanted)
     known = {run: read_metadata(data) for run, data in metadata.items()}
-    jobs = {}
+    values = {}
     for position, key in enumerate(keys):
-        if key in found:
+        if key is not None and key in found:
             run, data = found[key]
-            jobs[position] = _finished(cluster, run, data, known[run], key)
-    return jobs
+            record = rundir.decode_records(data)[0][0]
+            values[position] = Found(key, run, record, known[run])
+    return values
+
+
+def look_up(cluster: Cluster, keys: Sequence[str | None]) -> dict[int, Job[Any]]:
+    """The finished jobs of those calls whose values are stored, by position."""
+    found = find(cluster, keys)
+    return {position: finished(cluster, one) for position, one in found.items()}
 
 
 def keys_file(keys: Sequence[str | None]) -> bytes:
@@ -120,26 +147,30 @@ def keys_file(keys: Sequence[str | None]) -> bytes:
     return "".join(f"{key or '-' * rundir.KEY_LENGTH}\n" for key in keys).encode()
 
 
-def _finished(
-    cluster: Cluster, run: str, data: bytes, metadata: dict[str, Any], key: str
-) -> Job[Any]:
-    record = rundir.decode_records(data)[0][0]
+def finished(cluster: Cluster, found: Found) -> Job[Any]:
+    """The job of a call whose value was there before."""
+    key, run, record, metadata = found
     parts = [Part(*part) for part in metadata.get("parts") or ()]
-    holds = (p for p in parts if p.offset <= record.index < p.offset + p.size)
+    pack = metadata.get("pack")
+    element = record.index // int(pack[0]) if pack else record.index
+    holds = (p for p in parts if p.offset <= element < p.offset + p.size)
     job: Job[Any] = Job(
         cluster,
         run=run,
-        job_id=record.job,
+        job_id=None,
         name=str(metadata.get("task", run)),
         options=dict(metadata.get("options", {})),
         submitted=float(metadata.get("submitted", 0.0)),
         ranks=int(metadata.get("ranks", 1)),
-        index=record.index,
+        index=element,
         part=next(holds, None),
     )
+    job.assign(record.job)  # the job that worked on it; in a packed map together with others
+    job.index = record.index
     job.cached, job.cache_key = True, key
     job.evidence.records.append(record)
     job.settle(Verdict.VALUE)
+    tell_completed(job)
     return job
 
 

@@ -15,6 +15,8 @@ from slurm.api.backend import Backend, LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
 from slurm.cache import target_of
+from slurm.callbacks.following import follow
+from slurm.callbacks.gathering import gather
 from slurm.inheritance import inherited
 from slurm.job import Job
 from slurm.journal import Journal, journal_for
@@ -22,8 +24,9 @@ from slurm.metadata import read_metadata
 from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
-from slurm.packaging import check_packaging
-from slurm.reach import CONNECTION, reached, rest_reached
+from slurm.packaging import PackagingGiven, check_packaging, choose
+from slurm.packaging.choose import OUTER
+from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached, rest_reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 
     from slurm.allocation import Allocation
     from slurm.api.slurm_commands import JobStatus
+    from slurm.callbacks import BaseCallback
     from slurm.executor import Executor
     from slurm.files import Progress
     from slurm.model.options import TaskOptions
@@ -46,7 +50,6 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
-DEFAULT_BASE = "~/slurm_jobs"
 BACKENDS = ("local", "embedded", "debug", "ssh", "rest")
 
 
@@ -70,8 +73,9 @@ class Cluster:
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
     `"debug"` (calls run in this process), `"ssh"`: the cluster behind the login node `hostname`,
     reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
-    `token_file` and a `job_base_dir` that the nodes see, too. All other keywords are
-    defaults for the tasks' options.
+    `token_file` and a `job_base_dir` that the nodes see, too. `callbacks` hear what becomes of runs;
+    `progress=False` shows no live lines where a terminal or a notebook would. All other keywords
+    are defaults for the tasks' options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
@@ -82,7 +86,9 @@ class Cluster:
         backend_type: str = "local",
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
+        callbacks: Sequence[BaseCallback] | None = None,
+        progress: bool | None = None,
         hostname: str | None = None,
         username: str | None = None,
         port: int | None = None,
@@ -95,8 +101,7 @@ class Cluster:
         token_file: str | os.PathLike[str] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        if hostname is not None and backend_type == "local":
-            backend_type = "ssh"
+        backend_type = kind_of(backend_type, hostname)
         if backend_type not in BACKENDS:
             close = errors.nearest(str(backend_type), BACKENDS)
             raise errors.OptionError(
@@ -111,14 +116,18 @@ class Cluster:
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
         self._rest = rest_reached(backend_type, rest_url, token_file)
         above = inherited(backend_type)
-        self.packaging = check_packaging(packaging or above.packaging or "auto")
+        own = None if packaging is None else check_packaging(packaging, "the cluster")
+        outer = above.packaging and check_packaging(above.packaging, OUTER)
+        self.packaging = choose(own, outer or None)
+        #: What hears of this cluster's runs.
+        self.callbacks = gather(callbacks, progress)
         self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
         self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
         self._backend: Backend | None = None
         self._connecting = threading.Lock()
         self._leave: list[Callable[[], None]] = []
         self.sdk_is_there = False
-        self.collecting: Batch | None = None
+        self._batch: Batch | None = None
         self._limits: dict[str, Any] | None = None
 
     # ---- other ways to make one -----------------------------------------------------------------
@@ -163,7 +172,11 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._leave.pop()()
+        try:
+            if self.journal is not None:
+                self.journal.batch.send()
+        finally:
+            self._leave.pop()()
 
     # ---- connection -----------------------------------------------------------------------------
 
@@ -200,6 +213,12 @@ class Cluster:
         """What learns how jobs end; clusters with the same target share it."""
         return watcher_for(self.backend)
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While somebody waits for results: files are read more often, and progress is shown."""
+        with self.watcher.attention(), self.callbacks.waiting():
+            yield
+
     # ---- submission -----------------------------------------------------------------------------
 
     @overload
@@ -208,7 +227,7 @@ class Cluster:
         task: Task[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
     @overload
@@ -217,7 +236,7 @@ class Cluster:
         task: Callable[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Submitter[P, T]: ...
     def submit(
@@ -225,7 +244,7 @@ class Cluster:
         task: Any,
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """What submits a call with these options: `cluster.submit(train, time="2h")(lr=0.1)`."""
@@ -237,7 +256,7 @@ class Cluster:
         task: Task[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Planner[P]: ...
     @overload
@@ -246,7 +265,7 @@ class Cluster:
         task: Callable[P, T],
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Planner[P]: ...
     def explain(
@@ -254,7 +273,7 @@ class Cluster:
         task: Any,
         *,
         after: Upstream = (),
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         **options: Unpack[TaskOptions],
     ) -> Any:
         """A dry run: `print(cluster.explain(train)(lr=0.1))` shows what would be submitted."""
@@ -263,11 +282,13 @@ class Cluster:
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Collect the calls of this block; at its end those of one task and layer go out as one
-        array. A job whose result is asked for inside sends out all that was collected so far."""
-        if self.collecting is not None:
+        array. A job whose result, id or run is asked for inside sends out all that was collected
+        so far."""
+        if self._batch is not None:
             yield  # the outer block sends
             return
-        self.collecting = batch = Batch()
+        self.send_batch()  # what a workflow has collected before
+        self._batch = batch = Batch()
         try:
             yield
         except BaseException:  # raised again; nothing of the block is submitted
@@ -276,12 +297,19 @@ class Cluster:
         else:
             batch.send()
         finally:
-            self.collecting = None
+            self._batch = None
+
+    @property
+    def collecting(self) -> Batch | None:
+        """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
+        journal = self.journal if self._batch is None else None
+        return self._batch if journal is None else journal.batch
 
     def send_batch(self) -> None:
-        """Submit what the open batch has collected so far."""
-        if self.collecting is not None:
-            self.collecting.send()
+        """Submit what was collected so far."""
+        batch = self.collecting
+        if batch is not None:
+            batch.send()
 
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
         """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.
@@ -334,6 +362,7 @@ class Cluster:
 
             return Allocation.of_step(self, name, ids[0]).attach(name)
         jobs = make_jobs(self, name, metadata, ids)
+        follow(self, jobs)
         for job in jobs:
             job.watch()
         self.watcher.refresh_run(name)
@@ -348,6 +377,8 @@ class Cluster:
 
         The children of workflows are cancelled too, unless `children=False`.
         """
+        for job in jobs:
+            job.sent()
         asked = [job for job in jobs if not job.settled]
         above = [job for job in asked if job.is_workflow and children]
         for job in above:
@@ -456,9 +487,20 @@ class Cluster:
 
         return diagnose(self)
 
+    @property
+    def host(self) -> str:
+        """The login node, "" where the cluster is this machine's."""
+        return "" if self._how is None else self._how.name
+
     def __repr__(self) -> str:
-        place = f"{self._how.name}:" if self._how is not None else ""
+        place = self.host and f"{self.host}:"
         return f"<Cluster {self.backend_type} {place}{self._base}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from slurm.html import cluster_html
+
+        return cluster_html(self)
 
 
 def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
@@ -467,6 +509,9 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
     options = {name: value for name, value in overrides.items() if name not in _ARGUMENTS}
     given = {name: value for name, value in profile.items() if name not in _ARGUMENTS}
     kept = {name: profile[name] for name in profile if name in _ARGUMENTS}
+    if own.get("packaging") is not None:
+        chosen = check_packaging(own["packaging"], "the cluster")
+        own["packaging"] = choose(chosen, kept.get("packaging"))
     return {
         **kept,
         **own,
@@ -476,7 +521,7 @@ def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, A
 
 
 #: What `Cluster` takes besides options of tasks.
-_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", *CONNECTION)
+_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", "callbacks", "progress", *CONNECTION)
 
 
 #: Arrays up to this size fit every scheduler, so its limits need not be asked for.

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slurm.errors import ConfigError, OptionError, nearest
+from slurm.errors import ConfigError, OptionError, PackagingError, nearest
 from slurm.model.options import merge, normalize
+from slurm.packaging.choose import check_packaging
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -23,7 +24,7 @@ DEFAULT_PROFILE = "default"
 KEYS = (
     *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
     *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "rest_url"),
-    *("token_file", "options"),
+    *("token_file", "options", "callbacks", "progress"),
 )
 
 #: Those whose values are not text, and what they are.
@@ -31,10 +32,14 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "port": ((int,), "a number"),
     "connect_timeout": ((int, float), "a number of seconds"),
     "ssh_options": ((dict, list), "a table or a list"),
+    "packaging": ((str, dict), "text or a table"),
+    "callbacks": ((list,), "a list"),
+    "progress": ((bool,), "true or false"),
 }
 
 #: slurm-sdk's tables, and where their keys go.
 _OLD_TABLES = ("cluster", "packaging", "submit")
+_BESIDE_OLD = ("callbacks",)
 
 
 def find_slurmfile(start: Path | None = None) -> Path:
@@ -50,6 +55,25 @@ def find_slurmfile(start: Path | None = None) -> Path:
         f"there is no {FILE_NAME} in {here} or above",
         hint=f"write one, or set SLURMFILE, or use Cluster(...) directly:\n{EXAMPLE}",
     )
+
+
+def has_profile(profile: str | None) -> bool:
+    """Whether there is a Slurmfile with this profile, or with the one that None stands for."""
+    try:
+        path = find_slurmfile()
+    except ConfigError:
+        return False
+    named = profile or os.environ.get("SLURM_ENV")
+    # A profile that somebody named must be there: who loads it is told.
+    return (profile is None and named is not None) or (named or DEFAULT_PROFILE) in _read(path)
+
+
+def profile_names() -> list[str]:
+    """The profiles of the nearest Slurmfile; none where there is no file, or none that is right."""
+    try:
+        return sorted(_read(find_slurmfile()))
+    except ConfigError:
+        return []
 
 
 EXAMPLE = """[default]
@@ -73,7 +97,35 @@ def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
     if name != DEFAULT_PROFILE:
         layers.append(profiles[name])
     merged = {k: v for layer in layers for k, v in layer.items() if k != "options"}
+    if "callbacks" in merged:
+        merged["callbacks"] = [_callback(f"{path}, [{name}]", one) for one in merged["callbacks"]]
     return {**merged, **merge(*(layer["options"] for layer in layers))}
+
+
+def _callback(where: str, given: object) -> object:
+    """The callback that `"module:Class"`, or a table with target, args and kwargs, stands for."""
+    import importlib
+
+    table: Mapping[str, Any] = given if isinstance(given, Mapping) else {"target": given}
+    target = table.get("target")
+    if not isinstance(target, str) or set(table) - {"target", "args", "kwargs"}:
+        raise ConfigError(
+            f"{where}: {given!r} is no callback",
+            hint='write "module:Class", or a table with target, args and kwargs',
+        )
+    module, mark, name = target.partition(":")
+    if not mark:
+        module, _, name = target.rpartition(".")
+    try:
+        made: object = getattr(importlib.import_module(module), name)(
+            *table.get("args", ()), **table.get("kwargs", {})
+        )
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: the callback {target} cannot be made: {error}",
+            hint="check that its module can be imported here, and its arguments",
+        ) from error
+    return made
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
@@ -113,9 +165,23 @@ def _profile(path: Path, name: str, table: object) -> dict[str, Any]:
             )
     try:
         options = normalize(_table(found, "options", where), where=f"{where}.options")
+        if "packaging" in found:
+            given = _beside(path, found["packaging"])
+            found["packaging"] = check_packaging(given, where)
     except OptionError as error:
         raise ConfigError(error.message, hint=error.hint) from None
+    except PackagingError as error:
+        raise ConfigError(f"{where}: {error.message}", hint=error.hint) from None
     return {**found, "options": options}
+
+
+def _beside(path: Path, packaging: Any) -> Any:
+    """The packaging of a profile, where paths count from the Slurmfile and not from here."""
+    if not isinstance(packaging, Mapping):
+        return packaging
+    names = ("project", "root", "context")
+    given = {n: os.path.expanduser(v) for n, v in packaging.items() if n in names and v}
+    return {**packaging, **{n: os.path.join(path.resolve().parent, v) for n, v in given.items()}}
 
 
 def _table(found: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
@@ -137,18 +203,18 @@ def _refuse_key(where: str, key: str) -> None:
 
 
 def _is_old(table: Mapping[str, Any]) -> bool:
-    """slurm-sdk's form: [env.cluster], [env.packaging], [env.submit]."""
-    return any(isinstance(table.get(name), Mapping) for name in _OLD_TABLES)
+    """slurm-sdk's form: [env.cluster], [env.packaging], [env.submit]; both have the second."""
+    return any(isinstance(table.get(name), Mapping) for name in ("cluster", "submit"))
 
 
 def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key in table:
-        if key in KEYS and key not in _OLD_TABLES:
+        if key in KEYS and key not in (*_OLD_TABLES, *_BESIDE_OLD):
             raise ConfigError(
                 f"{where}: {key!r} stands beside a table of slurm-sdk's form",
                 hint=f"use one form: {', '.join(KEYS)}, or {', '.join(_OLD_TABLES)}",
             )
-        if key not in _OLD_TABLES:
+        if key not in (*_OLD_TABLES, *_BESIDE_OLD):
             _refuse_key(where, key)
     cluster = _table(table, "cluster", where)
     if "backend" in cluster:
@@ -157,10 +223,9 @@ def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     found.pop("backend_config", None)
     packaging = _table(table, "packaging", where)
     if packaging:
-        found["packaging"] = packaging.pop("type", "auto")
-        for key in packaging:
-            _refuse_key(f"{where}.packaging", key)
+        found["packaging"] = {"type": "auto", **packaging}
     found["options"] = _table(table, "submit", where)
+    found.update({key: table[key] for key in _BESIDE_OLD if key in table})
     return found
 
 

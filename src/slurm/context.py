@@ -194,17 +194,13 @@ class JobContext:
         # Slurm before 23.02 does not tell the job its end; one question, then it is known.
         import subprocess
 
+        from slurm.api import door
         from slurm.errors import OptionError
         from slurm.model.units import parse_duration
 
         try:
-            answer = subprocess.run(
-                ["squeue", "-h", "-j", self.job_id, "-o", "%L"],
-                capture_output=True,
-                text=True,
-                timeout=30,
-                check=True,
-            ).stdout.strip()
+            words = ["squeue", "-h", "-j", self.job_id, "-o", "%L"]
+            answer = door.run(words, 30, dict(os.environ)).stdout.decode().strip()
             left = parse_duration(answer)
         except (OSError, subprocess.SubprocessError, OptionError):
             return None

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
+import logging
 import os
+import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slurm import rundir
 from slurm.array import ArrayJob
+from slurm.cache import call_keys, look_up, target_of
+from slurm.callbacks.base import flush
+from slurm.callbacks.following import tell_child, tell_completed, tell_submitted
 from slurm.context import JobContext
 from slurm.job import Job
 from slurm.journal import current_journal
@@ -17,6 +24,9 @@ from slurm.model.ids import make_run_name
 from slurm.model.states import JobState
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
+from slurm.runner.cache import point
+from slurm.runner.callbacks import Hooks
+from slurm.runner.run import dumps, settle
 from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -25,6 +35,8 @@ if TYPE_CHECKING:
     from slurm.task import Task
 
 T = TypeVar("T")
+
+log = logging.getLogger("slurm")
 
 _ids = itertools.count(1)
 
@@ -46,7 +58,7 @@ class DebugJob(Job[T]):
         self._context = context_parameter(function)
         # What could not be sent to a job is refused here too: debugging must not hide it.
         shipped = ship_arguments(function, [Call(tuple(args), kwargs)], self._context)
-        self._function = function
+        self.function = self._function = function
         self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
         self._task = task
@@ -59,9 +71,11 @@ class DebugJob(Job[T]):
             options=options,
             submitted=time.time(),
         )
+        tell_submitted(self, task.is_workflow)
         journal = current_journal()
         if journal is not None:
             journal.keep(self.run, [self], self.name)
+            tell_child(cluster, journal, [self])
 
     # Everything that asks about a future reads `_state`: result, done, wait, as_completed, await.
     @property
@@ -90,18 +104,27 @@ class DebugJob(Job[T]):
         before = dict(os.environ)
         os.environ.update(self._environment)
         try:
-            value = self._function(*args, **kwargs)
-            if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                import asyncio
-
-                value = asyncio.run(value)  # type: ignore[arg-type]
-            self._decoded = (value, None)
+            self._decoded = (settle(self._hooked()(*args, **kwargs)), None)
         except Exception as error:  # noqa: BLE001 - the function's exception is its outcome
             self._decoded = (None, error)
         finally:
             os.environ.clear()
             os.environ.update(before)
+        if self.cache_key is not None and self._decoded[1] is None:
+            _store(self, self._decoded[0])
         self.set_result(None)  # type: ignore[arg-type]
+        tell_completed(self)
+
+    def _hooked(self) -> Callable[..., Any]:
+        """The function with the hooks of callbacks around it, which elsewhere run in the job."""
+        callbacks = self.cluster.callbacks
+        if not callbacks:
+            return self._function
+        flush()  # these hooks are called in this thread: of the submission it was heard before
+        context = JobContext(self._variables(), self.path)
+        facts = {"target": target_of(self._task.unwrapped), "is_workflow": self._task.is_workflow}
+        numbers = {"index": self.index, "rank": 0, "attempt": 0}
+        return Hooks(self._function, callbacks, context, self.path, {**facts, **numbers})
 
     def _variables(self) -> dict[str, str]:
         return {
@@ -136,6 +159,21 @@ class DebugJob(Job[T]):
         return os.path.join(os.path.expanduser(self.cluster._base), self.run)
 
     @property
+    def settled(self) -> bool:
+        """Whether it has run, without running it."""
+        return self._decoded is not None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it has run and has a value."""
+        return self._decoded is not None and self._decoded[1] is None
+
+    @property
+    def known_state(self) -> JobState:
+        """The same as `state`."""
+        return self.state
+
+    @property
     def state(self) -> JobState:
         """PENDING before it has run."""
         if self._decoded is None:
@@ -163,12 +201,40 @@ def debug_map(
     submitter: Submitter[..., T], calls: Sequence[Call], common: Mapping[str, Any]
 ) -> ArrayJob[T]:
     """A map whose calls run in this process, each when it is first asked about."""
+    jobs = debug_jobs(submitter, calls, common)
+    return ArrayJob(submitter.cluster, jobs[0].run if jobs else "", submitter.task.name, jobs)
+
+
+def debug_jobs(
+    submitter: Submitter[..., T], calls: Sequence[Call], common: Mapping[str, Any]
+) -> list[Job[T]]:
+    """The jobs of calls; a value that is in the cache is there at once."""
     cluster, task = submitter.cluster, submitter.task
-    jobs = [
-        DebugJob(cluster, task, submitter.options, call.args, {**common, **call.kwargs})
-        for call in calls
-    ]
-    return ArrayJob(cluster, jobs[0].run if jobs else "", task.name, jobs)
+    keys = call_keys(submitter, calls, common)
+    jobs: dict[int, Job[T]] = dict(look_up(cluster, keys))
+    for number, call in enumerate(calls):
+        if number not in jobs:
+            kwargs = {**common, **call.kwargs}
+            jobs[number] = DebugJob(cluster, task, submitter.options, call.args, kwargs)
+            jobs[number].cache_key = keys[number]
+    return [jobs[number] for number in range(len(calls))]
+
+
+def _store(job: DebugJob[Any], value: Any) -> None:
+    """Keep a value under the job's key as a job of a cluster would, in a run of its own."""
+    base = job.cluster.base
+    run = os.path.join(base, job.run)
+    metadata = {"task": job.name, "target": target_of(job.function), "submitted": job.submitted}
+    for name in (rundir.RESULTS, rundir.VALUES):
+        rundir.make_private_folder(os.path.join(run, name))
+    rundir.write_atomically(os.path.join(run, rundir.METADATA), json.dumps(metadata).encode())
+    who = rundir.Identity(job.id, 0, 0, 0)
+    header = {"python": "{}.{}.{}".format(*sys.version_info[:3])}
+    try:
+        place = rundir.append_record(run, who, rundir.VALUE, header, dumps(value))
+        point(base, str(job.cache_key), run, place)
+    except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
+        log.warning("the value of %s is not cached: %s: %s", job.name, type(error).__name__, error)
 
 
 def _with_results(

@@ -73,6 +73,8 @@ def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None)
         if condition.kind == "singleton":
             texts["singleton"] = None
             continue
+        for job in condition.elements():
+            job.sent()
         _check(cluster, condition, size)
         back = returning(condition)
         known = set(map(id, back))
@@ -139,6 +141,8 @@ def _open_ids(jobs: Sequence[Job[Any]]) -> list[str]:
     ids: dict[str, None] = {}
     arrays: dict[str, dict[int, Job[Any]]] = {}
     for element in jobs:
+        if element.key is None and element.settled:
+            continue  # it was refused, or given up
         if element.key is None:
             # Its part has no id yet; the agent fills in those of its run when all have one.
             ids[rundir.ids_token(element.run)] = None

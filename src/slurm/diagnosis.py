@@ -28,6 +28,24 @@ def diagnose(cluster: Cluster) -> dict[str, Any]:
     return facts
 
 
+def look_around(path: str) -> dict[str, Any]:
+    """What a node sees; runs there as a job of its own."""
+    import shutil
+
+    try:
+        with open("/proc/self/cgroup") as file:
+            groups = file.read()
+    except OSError:
+        groups = ""
+    return {
+        "node": os.uname().nodename,
+        "python": sys.version.split()[0],
+        "sees": os.path.isdir(path),
+        "sbatch": shutil.which("sbatch") is not None,
+        "memory": "slurm" in groups and "job_" in groups,
+    }
+
+
 def _writable(cluster: Cluster) -> bool:
     facts = cluster.backend.hello()
     if "problem" in facts:

@@ -112,6 +112,24 @@ class PackagingError(UsageError):
     code = "SLURM-E140"
 
 
+class NotDelivered(PackagingError):
+    """The cluster does not have (any more) what the environment of a job is made of."""
+
+    code = "SLURM-E141"
+
+
+class BuildFailed(PackagingError):
+    """What has to be packaged could not be built; the builder's last lines are the evidence."""
+
+    code = "SLURM-E142"
+
+
+class ImageUnusable(PackagingError):
+    """A container image in which no function can run: no Python, or made for another machine."""
+
+    code = "SLURM-E143"
+
+
 # ---- E2xx: the scheduler or the run directory said no -------------------------------------------
 
 
@@ -152,6 +170,12 @@ class RunNotFound(SlurmError):
     """No run of this name, path or job id is known here."""
 
     code = "SLURM-E210"
+
+
+class AmbiguousRun(RunNotFound):
+    """More than one run could be meant; the evidence names them."""
+
+    code = "SLURM-E212"
 
 
 class CommandRefused(SlurmError):
@@ -254,10 +278,22 @@ class FunctionExited(JobError):
     code = "SLURM-E312"
 
 
+class EnvironmentFailed(JobError):
+    """The environment of the job could not be made on the cluster; its builder says why."""
+
+    code = "SLURM-E314"
+
+
 class WorkerDied(JobError):
     """An item of a packed map ended the process that worked on it, each time it was tried."""
 
     code = "SLURM-E313"
+
+
+class ContainerFailed(JobError):
+    """The container of a job did not start Python: no image, no Python in it, or no rights."""
+
+    code = "SLURM-E315"
 
 
 # ---- E4xx: the job is fine, its value does not come through -------------------------------------

@@ -15,7 +15,7 @@ from slurm import errors
 from slurm.blocks import BEAT, Block, Waiting, died, in_order, run_here, wanted_blocks
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
-from slurm.packaging import prepare_for, sending
+from slurm.packaging import Prepared, Request, prepare, sending
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.runner import block as block_runner
@@ -66,7 +66,7 @@ class Executor(concurrent.futures.Executor):
         self._wake = threading.Event()
         self._queue: deque[Waiting] = deque()
         self._blocks: list[Block] = []
-        self._functions: dict[int, tuple[int, Any, Any]] = {}
+        self._functions: dict[int, tuple[int, Any, Any, Prepared]] = {}
         self._by_number: dict[int, bytes] = {}
         self._numbers = itertools.count(1)
         self._shut = False
@@ -135,11 +135,11 @@ class Executor(concurrent.futures.Executor):
         with self._lock:
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            number, context = self._ship(function)
+            number, context, prepared = self._ship(function)
         name = str(getattr(function, "__name__", function))
         waiting = Waiting(future, number, name, chunk)
         shape = _any_call if chunk else function
-        with sending(self.cluster):
+        with sending(self.cluster, prepared):
             shipped = ship_arguments(shape, [call], None if chunk else context)
         if shipped.upstream:
             raise errors.UsageError(
@@ -159,20 +159,21 @@ class Executor(concurrent.futures.Executor):
             self._thread = threading.Thread(target=self._run, name="slurm-executor", daemon=True)
             self._thread.start()
 
-    def _ship(self, function: Callable[..., Any]) -> tuple[int, Any]:
+    def _ship(self, function: Callable[..., Any]) -> tuple[int, Any, Prepared]:
         """The number under which workers know a function; it is pickled once."""
         found = self._functions.get(id(function))
         if found is None:
-            environment, reason = prepare_for(
-                self.cluster, self.cluster.packaging, function, self._options
-            )
-            with sending(self.cluster):
-                data = ship_function(function, environment.path, reason=reason).data
+            cluster, options = self.cluster, self._options
+            prepared = prepare(Request(cluster, cluster.packaging, function, options))
+            with sending(self.cluster, prepared):
+                path = prepared.environment.path
+                data = ship_function(function, path, reason=prepared.by_value).data
             # The function is kept, so that its id stays its own.
-            found = (len(self._functions) + 1, function, context_parameter(function))
+            number, context = len(self._functions) + 1, context_parameter(function)
+            found = (number, function, context, prepared)
             self._functions[id(function)] = found
             self._by_number[found[0]] = data
-        return found[0], found[2]
+        return found[0], found[2], found[3]
 
     # ---- the thread that talks to the blocks ----------------------------------------------------
 

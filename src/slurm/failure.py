@@ -25,6 +25,8 @@ class Subject:
     last_lines: Sequence[str] = ()
     dependency: bool = False
     untrusted: str | None = None
+    #: The image that it runs in.
+    container: str | None = None
 
 
 def failure(verdict: Verdict, seen: Evidence, job: Subject) -> errors.SlurmError:
@@ -133,6 +135,14 @@ def _special(state: JobState, seen: Evidence, job: Subject) -> errors.JobError |
             f"{job.run}",
             hint="choose a directory that all nodes share: Cluster(job_base_dir=...)",
             **facts,
+        )
+    if state is JobState.FAILED and job.container and seen.attempt not in seen.starts:
+        from slurm.packaging.container.failures import explain
+
+        meaning, fix = explain(job.container, job.last_lines)
+        where = f" on {_node(seen)}" if _node(seen) else ""
+        return errors.ContainerFailed(
+            f"{_label(job)}{where}: {meaning}", hint=fix, evidence=job.last_lines, **facts
         )
     if state is JobState.CANCELLED and not seen.begins and job.dependency and _dependency(status):
         return errors.UpstreamFailed(

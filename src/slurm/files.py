@@ -267,7 +267,10 @@ def _copy(path: str, target: Path, progress: Progress | None) -> Path:
         target = target / os.path.basename(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        # Beside it first: nobody sees a half one.
+        temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.part")
+        shutil.copyfile(path, temporary)
+        os.replace(temporary, target)
     except OSError as error:
         raise errors.TransferFailed(f"{path} cannot be copied to {target}: {error}") from error
     if progress is not None:

@@ -25,7 +25,7 @@ class Inherited:
     """Base directory, defaults and packaging of the submitter; empty outside of a job."""
 
     base: str | None = None
-    packaging: str | None = None
+    packaging: Mapping[str, Any] | None = None
     defaults: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -34,7 +34,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
     return {
         # Where the job runs, ssh is no part of the way.
         "scheduler": "local" if cluster.backend.kind == "ssh" else cluster.backend.kind,
-        "packaging": cluster.packaging,
+        "packaging": cluster.packaging.plain(),
         "defaults": {name: _plain(value) for name, value in cluster.defaults.items()},
     }
 

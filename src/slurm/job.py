@@ -6,6 +6,7 @@ import contextlib
 import pickle
 import threading
 from collections.abc import Callable, Generator
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors
@@ -23,6 +24,7 @@ from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
 
 if TYPE_CHECKING:
+    from slurm.batch import Batch
     from slurm.cluster import Cluster
 
 T = TypeVar("T")
@@ -44,8 +46,14 @@ class Job(JobView[T], Generic[T]):
     cached = False
     #: Under which key the value is cached; None where it is not.
     cache_key: str | None = None
+    #: Where it waits to be submitted together with other calls.
+    kept: Batch | None = None
+    #: The name of the call in the journal of the workflow that made it.
+    call_name: str | None = None
     #: Where the call stands, if its job may be followed by another one; see `slurm.retry`.
     again: Again | None = None
+    #: Who wants to hear of each change of state; it must neither wait nor ask.
+    follower: Callable[[Job[Any]], None] | None = None
 
     def __init__(
         self,
@@ -70,11 +78,12 @@ class Job(JobView[T], Generic[T]):
         self._verdict: Verdict | None = None
         self._failure: Failure | None = None
         self.dependent = dependency
+        self.container: str | None = None
         self.is_workflow = workflow
         self.returned: Returned | None = None
         self._followers: list[Callable[[], None]] = []
         self._twin: Job[Any] | None = None
-        self.run = run
+        self._run = run
         self.name = name
         self.index = index
         self.part = part
@@ -101,16 +110,45 @@ class Job(JobView[T], Generic[T]):
 
     def take_place(self, other: Job[Any]) -> None:
         """Become the job that was submitted for a call which had been kept for later."""
-        self.run, self.index, self.part = other.run, other.index, other.part
+        self._run, self.index, self.part = other.run, other.index, other.part
         self.submitted, self.options, self.key = other.submitted, other.options, other.key
         self.evidence = other.evidence
         self.cached, self.cache_key = other.cached, other.cache_key
         self.again, self.dependent = other.again, other.dependent
+        self.kept = None
+        self.container = other.container
         if other.cached:
             self.settle(Verdict.VALUE)
 
+    def sent(self) -> None:
+        """See to it that the call is submitted, if it was kept to go out together with others."""
+        if self.kept is not None:
+            self.kept.send()
+
+    def refuse(self, error: Exception) -> None:
+        """End a job that could not be submitted: its result raises what was said."""
+        if self.kept is None:
+            return  # it was, before others of its group were refused
+        self.kept = None
+        self._verdict, self._decoded = Verdict.FAILED, (None, error)
+        self.set_result(None)  # type: ignore[arg-type]
+        self._tell_followers()
+
+    @property
+    def run(self) -> str:
+        """The name of the run, relative to the base directory."""
+        self.sent()
+        return self._run
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody asked for this job in this process."""
+        return self._watcher is not None
+
     def __slurm_reference__(self) -> tuple[str, str, int]:
         """How this job stands in another call's arguments: its value is read on the cluster."""
+        if not self.run:
+            raise errors.UpstreamFailed(f"{self.name} was not submitted") from self._decode()[1]
         return ("job", self.run, self.index)
 
     # ---- the future -----------------------------------------------------------------------------
@@ -130,6 +168,11 @@ class Job(JobView[T], Generic[T]):
         if self.cancelled():
             raise self._decode()[1] or errors.JobCancelled(f"{self.name} was cancelled")
         return self._decode()[1]
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call this with the job when it is over; a call that was kept goes out for it."""
+        self.sent()
+        super().add_done_callback(fn)
 
     def cancel(self, *, children: bool = True) -> bool:
         """Ask the scheduler to end the job, also while it runs; True if it was asked.
@@ -180,7 +223,7 @@ class Job(JobView[T], Generic[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster.watcher.attention():
+        with self.cluster.waiting():
             self.add_done_callback(done)
             yield from over.__await__()
         return self.result()
@@ -189,7 +232,7 @@ class Job(JobView[T], Generic[T]):
         if super().done():
             return
         self.watch()
-        with self.cluster.watcher.attention(), self._condition:
+        with self.cluster.waiting(), self._condition:
             if not self._condition.wait_for(super().done, timeout):
                 raise TimeoutError(
                     f"{self.name} (job {self.id}) is {self.state.value} after {timeout} s; "
@@ -204,8 +247,7 @@ class Job(JobView[T], Generic[T]):
 
     def watch(self) -> None:
         """See to it that a watcher of this process knows the job; after a fork it is a new one."""
-        if not self.run:
-            self.cluster.send_batch()
+        self.sent()
         watcher = self.cluster.watcher
         if self._watcher is not watcher and not super().done():
             self._watcher = watcher
@@ -242,6 +284,7 @@ class Job(JobView[T], Generic[T]):
 
     def give_up(self) -> None:
         """End a job that was never submitted, as cancelled."""
+        self.kept = None
         if not self.settled:
             self.evidence.status = JobStatus(
                 "", "CANCELLED", "", "", None, None, None, None, None, 0, "", self.name
@@ -344,7 +387,14 @@ class Job(JobView[T], Generic[T]):
         lines = self._log("err").last_words(3) or self._log("out").last_words(3) if log else []
         path = f"{self.cluster.base}/{self.run}"
         return Subject(
-            self.name, self.id, path, self.options, lines, self.dependent, self.untrusted
+            self.name,
+            self.id,
+            path,
+            self.options,
+            lines,
+            self.dependent,
+            self.untrusted,
+            self.container,
         )
 
     def __repr__(self) -> str:
@@ -352,7 +402,14 @@ class Job(JobView[T], Generic[T]):
         told = state or (self.evidence.state.value if self.evidence.state else "")
         if self._verdict is not None:
             told = self.state.value
-        return f"<Job {self.id} {self.name} {told}>".replace(" >", ">").replace(" ?>", ">")
+        job_id = "" if self.key is None else self.key.job_id  # asking for `id` would submit it
+        return f"<Job {job_id} {self.name} {told}>".replace(" >", ">").replace(" ?>", ">")
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows; as far as this process knows, without looking."""
+        from slurm.html import job_html
+
+        return job_html(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(

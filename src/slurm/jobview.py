@@ -65,7 +65,6 @@ class JobView(Future[T]):
 
     cluster: Cluster
     key: JobKey | None
-    run: str
     name: str
     index: int
     part: Part | None
@@ -82,14 +81,25 @@ class JobView(Future[T]):
         """Read what is new about the job."""
         raise NotImplementedError
 
+    def sent(self) -> None:
+        """See to it that the call is submitted."""
+        raise NotImplementedError
+
+    @property
+    def run(self) -> str:
+        """The name of the run, relative to the base directory."""
+        raise NotImplementedError
+
     @property
     def id(self) -> str:
-        """The job's id: `123`, or `123_4` in an array; "" while it waits to be submitted."""
+        """The job's id: `123`, or `123_4` in an array; "" while a part of a long map waits."""
+        self.sent()
         return "" if self.key is None else self.key.job_id
 
     @property
     def bare(self) -> str:
         """The id without the name of a cluster."""
+        self.sent()
         return "" if self.key is None else self.key.bare
 
     @property
@@ -105,6 +115,13 @@ class JobView(Future[T]):
     @property
     def state(self) -> JobState:
         """The job's state, in Slurm's words: `job.state == "RUNNING"`, `job.state.code == "R"`."""
+        if self._verdict is None:
+            self._look()
+        return self.known_state
+
+    @property
+    def known_state(self) -> JobState:
+        """The same as far as this process knows, without looking."""
         verdict = self._verdict
         if verdict is not None:
             if self.returned is not None:
@@ -117,18 +134,18 @@ class JobView(Future[T]):
             if verdict is Verdict.FAILED and told is not None:
                 return told
             return by_verdict.get(verdict, JobState.FAILED)
-        self._look()
-        if self._verdict is not None:
-            return self.state
         if self.returned is not None:
             return JobState.RUNNING  # its own job is over; what it returned is not
         seen = self.evidence
         told = seen.state
         if told is not None and told.phase == "finished":
             return told
-        running = seen.attempt in seen.begins and seen.attempt not in seen.exits
-        if running and (told is None or told.phase == "pending"):
-            return JobState.RUNNING
+        if told is None or told.phase == "pending":
+            requeued = seen.status is not None and seen.status.restarts > seen.attempt
+            if seen.attempt in seen.exits and not requeued:
+                return JobState.COMPLETING  # its script is over; what came of it is read next
+            if seen.attempt in seen.begins and not requeued:
+                return JobState.RUNNING
         return told or JobState.PENDING
 
     @property
@@ -236,9 +253,20 @@ class JobView(Future[T]):
         """All that the job has printed to standard error so far."""
         return self._log("err").text()
 
-    def tail(self, lines: int = 10, *, follow: bool = False, stderr: bool = False) -> Iterator[str]:
-        """The last lines of the log; with `follow` also each new one until the job is over."""
-        log = self._log("err" if stderr else "out")
+    def tail(
+        self,
+        lines: int = 10,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        rank: int | None = None,
+        labels: bool = False,
+    ) -> Iterator[str]:
+        """The last lines of the log; with `follow` also each new one until the job is over.
+
+        Of a job with ranks: those of one `rank`, or with `labels` of all, the rank before each.
+        """
+        log = self._log("err" if stderr else "out", rank=rank, labels=labels)
         return log.follow(lines, self.done) if follow else iter(log.last_lines(lines))
 
     def log_name(self, stream: str) -> str:
@@ -250,8 +278,17 @@ class JobView(Future[T]):
         marks = {"%j": self.bare, "%A": array, "%a": number, "%x": self.name, "%%": "%"}
         return re.sub("%[jAax%]", lambda found: marks[found.group()], pattern)
 
-    def _log(self, stream: str) -> Log:
-        return Log(self.cluster.backend, self.run, self.log_name(stream))
+    def _log(self, stream: str, rank: int | None = None, labels: bool = False) -> Log:
+        labelled = self.evidence.ranks > 1 and self.options.get("launch") != "torchrun"
+        if rank is not None and not labelled:
+            raise errors.UsageError(
+                f"{self.name} (job {self.id}) has no log of rank {rank}",
+                hint="only jobs with ntasks > 1 that srun starts tell their ranks' lines apart",
+            )
+        name = self.log_name(stream)
+        return Log(
+            self.cluster.backend, self.run, name, labelled=labelled, labels=labels, rank=rank
+        )
 
     # ---- requests -------------------------------------------------------------------------------
 

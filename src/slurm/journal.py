@@ -1,47 +1,40 @@
 """The journal of a workflow: what it submitted, so that its next attempt finds it again.
 
-Each submission is noted before it is made, under a name that the next attempt computes anew: the
-task and the content of the arguments. So a workflow that was killed and starts again from its
-first line meets its own children instead of submitting them twice.
+Each submission is noted before it is made, with the names of its calls: `slurm.recall` says what a
+name is and how a killed workflow that starts again from its first line meets its own children.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
+from slurm.batch import Batch
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.dependencies import Dependency
     from slurm.job import Job
-    from slurm.packaging.arguments import ShippedArguments
-    from slurm.submission import Plan
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One submission: the key of the call, the task's name, and the run that was chosen for it."""
+    """One submission: the names of its calls by index, the task's name, and the run.
 
-    key: str
+    A map has one name for all of it, and what begins anew in each attempt has none.
+    """
+
+    calls: tuple[str, ...]
     task: str
     run: str
-
-
-def call_key(target: str, arguments: ShippedArguments, array: bool) -> str:
-    """What identifies a call from one attempt to the next: the function and its arguments."""
-    digest = hashlib.blake2b(f"{target}\0{array}\0".encode(), digest_size=16)
-    for blob in (*arguments.blobs, *arguments.shared):
-        digest.update(len(blob).to_bytes(8, "big"))
-        digest.update(blob)
-    return digest.hexdigest()
 
 
 class Journal:
@@ -51,23 +44,93 @@ class Journal:
         self.base = base
         self.run = run
         self.index = index
+        #: What the workflow has called and not submitted yet.
+        self.batch = Batch(patient=False)
         self._path = os.path.join(base, run, rundir.journal_name(index)) if on_disk else None
         self._lock = threading.RLock()
         self._used: Counter[str] = Counter()
-        self._entries: list[Entry] = list(_read(self._path)) if self._path else []
+        self._order: dict[str, int] = {}
+        self._entries: dict[str, Entry] = {}
+        self._places: dict[str, tuple[Entry, int]] = {}
         self._made: dict[str, list[Job[Any]]] = {}
+        for entry in _read(self._path) if self._path else ():
+            self._add(entry)
+
+    def _add(self, entry: Entry) -> None:
+        self._entries[entry.run] = entry
+        self._places.update({name: (entry, at) for at, name in enumerate(entry.calls)})
+
+    # ---- names ----------------------------------------------------------------------------------
+
+    def name(self, target: str, content: Iterable[bytes]) -> str:
+        """The name of a call that is made now; equal ones are told apart by their order."""
+        digest = hashlib.blake2b(f"{target}\0".encode(), digest_size=12)
+        for part in content:
+            digest.update(len(part).to_bytes(8, "big"))
+            digest.update(part)
+        key = digest.hexdigest()
+        with self._lock:
+            name = f"{key}.{self._used[key]}"
+            self._used[key] += 1
+            self._order[name] = len(self._order)
+        return name
+
+    def find(self, name: str) -> tuple[Entry, int] | None:
+        """The submission in which the call of this name went out, and its index there."""
+        with self._lock:
+            return self._places.get(name)
+
+    def name_at(self, run: str, index: int) -> str | None:
+        """The name of a call by its place."""
+        with self._lock:
+            entry = self._entries.get(run)
+        return None if entry is None or index >= len(entry.calls) else entry.calls[index]
+
+    # ---- submissions ----------------------------------------------------------------------------
 
     def entries(self, task: str | None = None) -> list[Entry]:
-        """All submissions in order, or those of the tasks with this name."""
+        """All submissions, or those of the tasks with this name, in the order of their calls."""
         with self._lock:
-            return [entry for entry in self._entries if task in (None, entry.task)]
+            found = [entry for entry in self._entries.values() if task in (None, entry.task)]
+            return sorted(found, key=lambda entry: self.number(entry, 0))
+
+    def number(self, entry: Entry, index: int) -> int:
+        """Where a call stands among all of this attempt; -1: it was not made yet."""
+        name = entry.calls[min(index, len(entry.calls) - 1)] if entry.calls else ""
+        return self._order.get(name, -1)
+
+    def note(self, calls: Sequence[str], task: str, run: str) -> None:
+        """Note a submission before it is made."""
+        self._refuse_if_stopped(task)
+        entry = Entry(tuple(calls), task, run)
+        with self._lock:
+            self._add(entry)
+            if self._path is not None:
+                rundir.make_private_folder(os.path.dirname(self._path))
+                line = json.dumps([entry.calls, entry.task, entry.run]).encode()
+                # A line of a killed attempt may be cut off: ours begins on a line of its own.
+                rundir.append(self._path, b"\n" + line + b"\n", sync=True)
+
+    def strike(self, entry: Entry) -> None:
+        """Forget a submission that was never made."""
+        with self._lock:
+            self._entries.pop(entry.run, None)
+            for name in entry.calls:
+                self._places.pop(name, None)
 
     def keep(self, run: str, jobs: list[Job[Any]], task: str | None = None) -> None:
         """Keep the jobs of a run; `task` is given where none is noted (under the debugger)."""
         with self._lock:
             self._made[run] = jobs
             if task is not None:
-                self._entries.append(Entry("", task, run))
+                self._add(Entry((), task, run))
+
+    def keep_one(self, job: Job[Any]) -> None:
+        """Keep the job that the workflow itself has for a call, in the place of our own."""
+        with self._lock:
+            jobs = self._made.get(job.run)
+            if jobs is not None and job.index < len(jobs):
+                jobs[job.index] = job
 
     def jobs(self, run: str) -> list[Job[Any]] | None:
         """The jobs of a run that were made in this process, None for an earlier attempt's."""
@@ -76,47 +139,12 @@ class Journal:
     def waits(self) -> bool:
         """Whether a child of this attempt is not over yet."""
         with self._lock:
-            return any(not job.settled for jobs in self._made.values() for job in jobs)
+            made = [job for jobs in self._made.values() for job in jobs]
+        return any(job.watched and not job.settled for job in made)
 
     def place(self, run: str) -> str:
         """Where a child's run lies, relative to the base: `<workflow>/tasks/<task>/<run>`."""
         return f"{self.run}/{rundir.TASKS}/{run.rsplit('-', 3)[0]}/{run}"
-
-    def has_sent(self, target: str, arguments: ShippedArguments, array: bool) -> bool:
-        """Whether an earlier attempt has surely submitted the call that comes next."""
-        with self._lock:
-            entry = self._earlier(call_key(target, arguments, array))
-        if entry is None:
-            return False
-        names = (rundir.id_name(0), rundir.claim_name(0), rundir.pump_name(0))
-        return any(os.path.lexists(os.path.join(self.base, entry.run, name)) for name in names)
-
-    def enter(self, plan: Plan) -> tuple[Plan, bool]:
-        """Note a submission before it is made; True: an earlier attempt had come as far as this.
-
-        The plan that comes back is placed at the run which that attempt chose.
-        """
-        self._refuse_if_stopped(plan.name)
-        key = call_key(plan.function.target, plan.arguments, plan.cut is not None)
-        with self._lock:
-            entry = self._earlier(key)
-            self._used[key] += 1
-            if entry is not None:
-                run = f"{self.base}/{entry.run}"
-                return replace(plan, submission=replace(plan.submission, run=run)), True
-            entry = Entry(key, plan.name, plan.submission.relative)
-            self._entries.append(entry)
-            if self._path is not None:
-                rundir.make_private_folder(os.path.dirname(self._path))
-                line = json.dumps([entry.key, entry.task, entry.run]).encode()
-                # A line of a killed attempt may be cut off: ours begins on a line of its own.
-                rundir.append(self._path, b"\n" + line + b"\n", sync=True)
-        return plan, False
-
-    def _earlier(self, key: str) -> Entry | None:
-        same = [entry for entry in self._entries if entry.key == key]
-        number = self._used[key]
-        return same[number] if number < len(same) else None
 
     def _refuse_if_stopped(self, name: str) -> None:
         mark = os.path.join(self.base, self.run, rundir.stop_name(self.index))
@@ -145,10 +173,10 @@ def _read(path: str) -> Iterator[Entry]:
         return
     for line in lines:
         try:
-            key, task, run = json.loads(line)
+            calls, task, run = json.loads(line)
         except ValueError:
             continue  # empty, or cut off by a death: nothing was submitted under it
-        yield Entry(str(key), str(task), str(run))
+        yield Entry(tuple(map(str, calls)), str(task), str(run))
 
 
 # ---- which workflow this process runs -----------------------------------------------------------
@@ -179,3 +207,23 @@ def journal_for(cluster: Cluster) -> Journal | None:
 def metadata_of(journal: Journal | None) -> dict[str, Any]:
     """What a child's metadata says of the workflow around it."""
     return {"parent": None if journal is None else [journal.run, journal.index]}
+
+
+# ---- processes that a workflow forks ------------------------------------------------------------
+
+
+def _send_before_fork() -> None:
+    """What was called so far goes out once, from here: the child would have it all, too."""
+    if _current is not None:
+        with contextlib.suppress(errors.SlurmError):  # the jobs themselves raise it
+            _current.batch.send()
+
+
+def _forget_after_fork() -> None:
+    """The thread that sends in time is not in the child."""
+    if _current is not None:
+        _current.batch = Batch(patient=False)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_send_before_fork, after_in_child=_forget_after_fork)

@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 
+def several_ranks(options: Mapping[str, object]) -> bool:
+    """Whether a job of these options has several processes, which srun has to start."""
+    if options.get("launch") in ("once", "torchrun"):
+        return options["launch"] == "torchrun"
+    return (
+        int(str(options.get("ntasks") or 1)) > 1
+        or int(str(options.get("ntasks_per_node") or 1)) > 1
+        or str(options.get("nodes") or 1) != "1"
+        or bool(options.get("srun_args"))
+    )
+
+
 def ranks_per_node(options: Mapping[str, object]) -> int:
     """How many ranks start on each node: as many as asked for, else one for each GPU there."""
     nodes = int(str(options.get("nodes") or 1).partition("-")[0])

@@ -16,13 +16,44 @@ _TAIL, _TAIL_MOST = 64 << 10, 4 << 20
 _KILLED_CHILD = re.compile(r"slurm_script: line \d+: +\d+ .*\( trap '' ")
 
 
-class Log:
-    """One log file of a run."""
+_LABEL = re.compile(r" *(\d+): ?")
 
-    def __init__(self, backend: Backend, run: str, name: str) -> None:
+
+class Log:
+    """One log file of a run.
+
+    In the log of a job with ranks srun puts `RANK: ` before each line. It is taken away, unless
+    `labels` says otherwise; with `rank` only the lines of that rank are there.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        run: str,
+        name: str,
+        *,
+        labelled: bool = False,
+        labels: bool = False,
+        rank: int | None = None,
+    ) -> None:
         self._backend = backend
         self._run = run
         self._name = name
+        self._labelled = labelled and (rank is not None or not labels)
+        self._rank = rank
+
+    def _own(self, lines: list[str]) -> list[str]:
+        """The lines that were asked for, as the ranks printed them."""
+        if not self._labelled:
+            return lines
+        found = []
+        for line in lines:
+            label = _LABEL.match(line)
+            if label is None and self._rank is None:
+                found.append(line)
+            elif label is not None and self._rank in (None, int(label[1])):
+                found.append(line[label.end() :])
+        return found
 
     def _blocks(self, offset: int = 0) -> Iterator[bytes]:
         while data := self._backend.read(self._run, self._name, offset):
@@ -31,14 +62,15 @@ class Log:
 
     def text(self) -> str:
         """All of it so far; "" before the job starts."""
-        return b"".join(self._blocks()).decode("utf-8", "replace")
+        text = b"".join(self._blocks()).decode("utf-8", "replace")
+        return "\n".join(self._own(text.split("\n"))) if self._labelled else text
 
     def last_lines(self, count: int) -> list[str]:
         """The last lines; of very long ones only the end."""
         size = _TAIL
         while True:
             data = self._backend.read(self._run, self._name, -size)
-            lines = data.decode("utf-8", "replace").splitlines()
+            lines = self._own(data.decode("utf-8", "replace").splitlines())
             if len(lines) > count or len(data) < size or size >= _TAIL_MOST:
                 return lines[-count:]
             size *= 4
@@ -64,13 +96,13 @@ class Log:
             data = b"".join(self._blocks(offset))
             offset += len(data)
             *whole, rest = (rest + data.decode("utf-8", "replace")).split("\n")
-            yield from whole
+            yield from self._own(whole)
             if ended and not data:
                 break
             if not data and not ended:
                 self._await(offset)
         if rest:
-            yield rest
+            yield from self._own([rest])
 
     def _await(self, offset: int) -> None:
         """Wait a little for more; a backend that pushes answers when it is there."""

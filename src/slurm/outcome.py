@@ -114,6 +114,12 @@ class Evidence:
         """The exit event of the newest attempt."""
         return self.exits.get(self.attempt)
 
+    @property
+    def ranks_oom(self) -> bool:
+        """Whether the script heard that a rank was killed for memory."""
+        event = self.last_exit()
+        return event is not None and "oom" in event.fields
+
 
 # ---- how the table looks at the evidence --------------------------------------------------------
 
@@ -262,7 +268,7 @@ def _stopped_from_outside(seen: Evidence) -> bool:
 
 def _oom(seen: Evidence) -> bool:
     found = seen.value() or seen.trouble()
-    return found is not None and bool(found.header.get("oom"))
+    return seen.ranks_oom or (found is not None and bool(found.header.get("oom")))
 
 
 def _exited(seen: Evidence) -> bool:
@@ -300,6 +306,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("error", "agrees", _ANY, _always, Verdict.RAISED),
     # A value whose process died on its way out (a crash at exit, a cancel, a lost node) counts;
     # with several ranks the others may be what failed, and the scheduler knows.
+    ("value", "disagrees", _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("value", "disagrees", "unasked", _always, Verdict.ASK),
     ("value", "disagrees", "waiting", lambda seen: _stale(seen) and seen.ranks == 1, Verdict.VALUE),
     ("value", _ANY, "waiting", _always, Verdict.WAIT),
@@ -317,6 +324,7 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("error", _ANY, _ANY, _exited, Verdict.EXITED),
     ("error", _ANY, _ANY, _always, Verdict.RAISED),
     ("none", "not-written", _ANY, _always, Verdict.NOT_WRITTEN),
+    ("none", "alone", _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("none", "alone", "unasked", _plain_failure, Verdict.ENDED),
     ("none", "alone", "unasked", _always, Verdict.ASK),
     ("none", "alone", "waiting", _again, Verdict.WAIT),

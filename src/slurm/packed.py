@@ -68,12 +68,16 @@ class PackedArray(ArrayJob[T]):
 
     def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, int], ...]]:
         """How this array stands in another call's arguments: as the list of its values."""
-        return ("array", tuple((packed.run, index) for packed, index in self._places))
+        return ("array", tuple(packed.place(index) for packed, index in self._places))
 
     @property
     def members(self) -> Sequence[Job[Any]]:
         """The jobs that work on these items, as the scheduler knows them."""
-        found = {(packed.run, i // packed.pack.size): packed for packed, i in self._places}
+        found = {
+            (packed.run, i // packed.pack.size): packed
+            for packed, i in self._places
+            if packed.packs
+        }
         return [packed.packs[number] for (_, number), packed in found.items()]
 
     @property
@@ -111,7 +115,7 @@ class PackedArray(ArrayJob[T]):
         """The jobs of the items as they end."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.watch()
-        with self.cluster.watcher.attention(), _Bell(self.runs) as bell:
+        with self.cluster.waiting(), _Bell(self.runs) as bell:
             looked: dict[int, int] = {}
             wanted, seen = set(self._places), 0
             while seen < len(self):
@@ -150,7 +154,7 @@ class PackedArray(ArrayJob[T]):
         if not self._open():
             return
         self.watch()
-        with self.cluster.watcher.attention(), _Bell(self.runs) as bell:
+        with self.cluster.waiting(), _Bell(self.runs) as bell:
             while left := self._open():
                 if not bell.wait(deadline):
                     self._late(timeout, len(self) - left)
@@ -183,7 +187,7 @@ class PackedArray(ArrayJob[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster.watcher.attention(), _listening(self.runs, changed):
+        with self.cluster.waiting(), _listening(self.runs, changed):
             tell()
             yield from over.__await__()
         return self.results()
@@ -208,6 +212,10 @@ class PackedArray(ArrayJob[T]):
     def states(self) -> Counter[JobState]:
         """How many are in each state; open items are in that of the job that works on them."""
         self._refresh()
+        return self.known_states()
+
+    def known_states(self) -> Counter[JobState]:
+        """The same as far as this process knows, without looking."""
         found: Counter[JobState] = Counter()
         packs: dict[int, JobState] = {}
         for packed, index in self._places:
@@ -219,7 +227,7 @@ class PackedArray(ArrayJob[T]):
             else:
                 pack = packed.pack_of(index)
                 if id(pack) not in packs:
-                    packs[id(pack)] = pack.state
+                    packs[id(pack)] = pack.known_state
                 found[packs[id(pack)]] += 1
         return found
 

@@ -35,6 +35,11 @@ class PackJob(Job[Any]):
 
     packed: PackedRun
 
+    def jobs_of_it(self) -> set[str]:
+        """The ids of all jobs that worked on its items: it may have been retried."""
+        before = [one.job_id for one in self.again.attempts] if self.again is not None else []
+        return {job_id.partition("_")[0] for job_id in (self.bare, *before)}
+
     def settle(self, verdict: Verdict) -> None:
         """End the future, and with it every item that has no outcome of its own."""
         super().settle(verdict)
@@ -130,6 +135,8 @@ class PackedRun:
         self._alone: dict[int, Record] = {}
         self._fates: dict[int, tuple[Verdict, Record | None]] = {}
         self._items: dict[int, ItemJob[Any]] = {}
+        #: Under which keys the values are cached.
+        self.keys: Sequence[str | None] = ()
         self._listeners: list[Callable[[], None]] = []
 
     # ---- what comes in --------------------------------------------------------------------------
@@ -137,11 +144,12 @@ class PackedRun:
     def take(self, record: Record) -> Record | None:
         """Take in a record of this run; gives back what is about a pack itself."""
         if record.kind == batches.PACK:
-            self.reports[record.index] = record.header
+            if record.job == self.packs[record.index].bare.partition("_")[0]:
+                self.reports[record.index] = record.header
             return record._replace(kind=str(record.header.get("outcome")))
         if not 0 <= record.index < self.pack.items:
             return None
-        if self.pack_of(record.index).bare.partition("_")[0] != record.job:
+        if record.job not in self.pack_of(record.index).jobs_of_it():
             return None
         if record.kind == batches.BATCH:
             with contextlib.suppress(errors.SlurmError, ValueError, KeyError):
@@ -213,6 +221,7 @@ class PackedRun:
             if item is not None:
                 return item
             item = self._items[index] = ItemJob(self, index)
+            item.cache_key = self.keys[index] if self.keys else None
             over = self.states[index] != OPEN
         if over:
             self._settle(item)
@@ -240,6 +249,10 @@ class PackedRun:
             batch = self._batches[where]
             return batch.outcome(index - batch.first)
         return self._alone.get(index)
+
+    def place(self, index: int) -> tuple[str, int]:
+        """The run and the index of an item, for those who read its value on the cluster."""
+        return self.run, index
 
     def value(self, index: int) -> Any:
         """The value of an item that has one; quick for those in batches."""

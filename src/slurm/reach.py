@@ -7,16 +7,40 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors
-from slurm.api.backend import RestSettings
 
 if TYPE_CHECKING:
+    from slurm.api.backend import RestSettings
+    from slurm.api.backend import Backend
     from slurm.api.openssh import SshSettings
+
+#: Where runs lie that were told nothing else.
+DEFAULT_BASE = "~/slurm_jobs"
 
 #: What says how a host is reached by ssh.
 CONNECTION = (
     *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
     *("connect_timeout", "remote_python", "rest_url", "token_file"),
 )
+
+
+_SSH_ONLY = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
+
+
+def open_backend(arguments: Mapping[str, Any]) -> Backend:
+    """The backend that `Cluster(**arguments)` has, for a look that needs nothing else of it."""
+    from slurm.api.backend import connect
+
+    kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
+    given = tuple(arguments.get(name) or () for name in _SSH_ONLY)
+    timeout = arguments.get("connect_timeout", 20.0)
+    how = reached(kind, arguments.get("hostname"), given, timeout, {})
+    rest = rest_reached(kind, arguments.get("rest_url"), arguments.get("token_file"))
+    return connect(kind, str(arguments.get("job_base_dir") or DEFAULT_BASE), how or rest)
+
+
+def kind_of(backend_type: str, hostname: str | None) -> str:
+    """The type of a backend; a host alone says that it is reached by ssh."""
+    return "ssh" if hostname is not None and backend_type == "local" else backend_type
 
 
 def reached(
@@ -35,8 +59,7 @@ def reached(
             hint="use a key with an ssh-agent, or log in once by hand: slurm login HOST",
         )
     if backend_type != "ssh":
-        names = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
-        for name, value in zip(names, given, strict=True):
+        for name, value in zip(_SSH_ONLY, given, strict=True):
             if value:
                 raise errors.OptionError(
                     f'{name}={value!r} is for backend_type="ssh" only',
@@ -68,6 +91,8 @@ def rest_reached(
 ) -> RestSettings | None:
     """How slurmrestd is reached; None for a cluster that has another way."""
     if backend_type == "rest" and url:
+        from slurm.api.backend import RestSettings
+
         return RestSettings(url, os.fspath(token_file) if token_file else None)
     if backend_type == "rest":
         raise errors.OptionError(

@@ -7,13 +7,17 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from signal import Signals
+from typing import Any
 
 from slurm import rundir
 from slurm.errors import OptionError
-from slurm.launch import ranks_per_node, torchrun_flags
+from slurm.launch import ranks_per_node, several_ranks, torchrun_flags
 from slurm.model.options import sbatch_flags
 from slurm.model.packs import Pack
 from slurm.model.parts import Part
+
+#: A workflow's arguments to its children must be pickled alike in each attempt; see the runner.
+_FIXED_SEED = '[ -n "${PYTHONHASHSEED:-}" ] || export PYTHONHASHSEED=0 SLURM_SDK_SEED=1'
 
 #: The signal that warns a job before its time limit; the script passes it to the runner.
 WARNING_SIGNAL = "USR2"
@@ -23,11 +27,30 @@ WARNING_SIGNAL = "USR2"
 class Environment:
     """How Python starts on the node; packaging decides it, `.slurm_environment.json` records it."""
 
+    #: The interpreter, as it is called where the function runs.
     python: str
     kind: str = "none"
     why: str = ""
     path: tuple[str, ...] = ()
+    #: Lines of shell before everything of the user's.
     setup: tuple[str, ...] = ()
+    #: What the code that was packaged is known by; part of cache keys.
+    digest: str = ""
+    #: What must lie below the base directory before a job may be submitted.
+    needs: tuple[str, ...] = ()
+    #: Words of shell, quoted already, that start Python: a container's runtime and its arguments.
+    launch: tuple[str, ...] = ()
+    #: Flags of srun, in the same form; where there are some, srun starts also a single process.
+    srun: tuple[str, ...] = ()
+    #: A Python of the node itself, for small jobs that need nothing packaged; else `python`.
+    outside: str = ""
+    #: What else is worth knowing: the wheel's name, the git state, the image.
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def bare_python(self) -> str:
+        """The Python for what runs on the node beside the function."""
+        return self.outside or self.python
 
 
 @dataclass(frozen=True)
@@ -47,6 +70,8 @@ class Submission:
     pack: Pack | None = None
     #: Whether a pilot runs the script as a step of its allocation.
     step: bool = False
+    #: Whether the function submits other tasks.
+    workflow: bool = False
 
     @property
     def part(self) -> int:
@@ -61,14 +86,7 @@ class Submission:
     @property
     def ranks(self) -> bool:
         """Whether the job has several processes, which srun has to start."""
-        given = self.options
-        if given.get("launch") in ("once", "torchrun"):
-            return given["launch"] == "torchrun"
-        return (
-            int(str(given.get("ntasks") or 1)) > 1
-            or int(str(given.get("ntasks_per_node") or 1)) > 1
-            or str(given.get("nodes") or 1) != "1"
-        )
+        return several_ranks(self.options)
 
 
 def render_job_script(job: Submission) -> str:
@@ -99,7 +117,8 @@ def render_next_script(job: Submission) -> str:
     }
     lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
     advance = shell_quote(f"{job.sdk}/slurm/runner/advance.py")
-    command = f"exec {shell_quote(job.environment.python)} {advance} {shell_quote(job.run)}"
+    python = shell_quote(job.environment.bare_python)
+    command = f"exec {python} {advance} {shell_quote(job.run)}"
     return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"
 
 
@@ -220,13 +239,28 @@ sdk_host=$HOSTNAME
 sdk_host=${sdk_host%%.*}
 sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
 sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
-sdk_phase=setup sdk_child='' sdk_signal='' sdk_code=''
+sdk_phase=setup sdk_child='' sdk_signal='' sdk_code='' sdk_oom='' sdk_litter=''
 umask 077
 
 # Time of day without starting a process, where bash can.
 sdk_now() {
   printf -v sdk_time '%(%s)T' -1 2>/dev/null || sdk_time=$(date +%s)
   printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
+}
+
+# The most memory that the job has used on this node, where the kernel keeps it.
+sdk_memory() {
+  local kind group file
+  sdk_peak=''
+  while IFS=: read -r _ kind group; do
+    group=${group%%/step_*}
+    case $kind:$group in
+      *memory*:*slurm*/job_*) file=/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes ;;
+      :*slurm*/job_*) file=/sys/fs/cgroup$group/memory.peak ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r sdk_peak < "$file"
+  done 2>/dev/null < /proc/self/cgroup
 }
 
 # A death is recorded by bash alone, since Python may be what died.
@@ -236,12 +270,15 @@ sdk_exit() {
   [ -n "$sdk_code" ] && status=$sdk_code
   sdk_now
   local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
-  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS time=$sdk_time"
+  sdk_memory || :
+  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS$sdk_oom time=$sdk_time"
+  line="$line${sdk_peak:+ peak=$sdk_peak}"
   printf '%s\n' "$line" >> "$sdk_events"
   line="$line host=$sdk_host"
   printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
   # Never success after a TERM: the scheduler would take a job it stopped for a finished one.
   [ "$sdk_signal" = TERM ] && [ "$status" -eq 0 ] && status=143
+  [ -z "$sdk_litter" ] || rm -rf -- "$sdk_litter"
   exit "$status"
 }
 sdk_caught() {
@@ -280,6 +317,18 @@ elif ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/nul
   fi
 fi
 [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || [ -e "$sdk_mark" ] || : > "$sdk_mark"
+# The elements of an array share one file for that, each has its own byte in it.
+sdk_begun=$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.begun
+sdk_to_mine() { [ "$SLURM_ARRAY_TASK_ID" -eq 0 ] || read -r -n "$SLURM_ARRAY_TASK_ID" -u 9 sdk_; }
+if [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] &&
+  [ -w "$sdk_begun" ]; then
+  { sdk_to_mine && read -r -n 1 -u 9 sdk_; } 9< "$sdk_begun"
+  if [ "$sdk_" = x ]; then
+    export SLURM_SDK_AGAIN=1
+  else
+    { sdk_to_mine && printf x >&9; } 9<> "$sdk_begun"
+  fi
+fi
 if [ -n "$SLURM_SDK_AGAIN" ] && [ "$SLURM_SDK_TWICE" = no ]; then
   trap - EXIT
   echo "slurm-sdk: job $sdk_job has begun before, and Slurm forgot it; it is not run again" >&2
@@ -332,7 +381,11 @@ def _setup(job: Submission) -> list[str]:
         activate = shell_quote(f"{given['venv']}/bin/activate")
         lines += [f". {activate}", "sdk_check $? 'activating the virtual environment'"]
     lines += _exports(given.get("env"))
-    for number, line in enumerate((*job.environment.setup, *_texts(given.get("setup"))), 1):
+    for line in job.environment.setup:
+        lines += [line, "sdk_check $? 'packaging'"]
+    if job.workflow:
+        lines.append(_FIXED_SEED)
+    for number, line in enumerate(_texts(given.get("setup")), 1):
         lines += [line, f"sdk_check $? 'setup line {number}'"]
     return lines
 
@@ -371,19 +424,21 @@ def _exports(env: object) -> list[str]:
 
 
 def _start(job: Submission) -> list[str]:
-    runner = f"{job.sdk}/slurm/runner/__main__.py"
-    words = [shell_quote(job.environment.python), shell_quote(runner), '"$SLURM_SDK_RUN"']
-    if job.pack is not None:
-        words += [str(job.pack.size), str(job.pack.items), str(job.pack.workers)]
+    words = _python_words(job)
+    srun = ["srun", *job.environment.srun]
     lines = []
     if job.step:
         # The pilot says what part of its allocation this is. The ranks agree on where they meet.
         lines += ["export SLURM_SDK_RANKS=1"] if job.ranks else []
-        words = ["srun", "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *_launched(job, words)]
+        label = _label(job) if job.ranks else []
+        words = [*srun, "$SLURM_STEP_FLAGS", "--kill-on-bad-exit=1", *label, *words]
     elif job.ranks:
         lines += _rendezvous()
         flags = torchrun_flags(job.options) if _torchrun(job) else _cpus_flag(job)
-        words = ["srun", "--kill-on-bad-exit=1", *flags, *_launched(job, words)]
+        more = [shell_quote(word) for word in _texts(job.options.get("srun_args"))]
+        words = [*srun, "--kill-on-bad-exit=1", *_label(job), *flags, *more, *words]
+    elif job.environment.srun:
+        words = [*srun, "--nodes=1", "--ntasks=1", *_cpus_flag(job), *words]
     # The warning is ignored until the runner has its handler: it would kill Python. The child
     # is in the background because a trap does not run while bash waits for a foreground child.
     lines += [
@@ -395,19 +450,37 @@ def _start(job: Submission) -> list[str]:
         "sdk_wait",
         "sdk_child=''",
     ]
-    return lines
+    return lines + (_MEMORY if job.ranks or job.step else [])
+
+
+_MEMORY = [
+    "# Of ranks that were killed for memory only srun tells: Slurm calls the job itself FAILED.",
+    'if [ "$sdk_code" -ne 0 ] && [ -f "/proc/$$/fd/2" ]; then',
+    "  sdk_says='^(srun|slurmstepd)[^:]*: error: .*(oom.kill event|Out Of Memory)'",
+    '  tail -c 8192 "/proc/$$/fd/2" | grep -Eqs "$sdk_says" && sdk_oom=\' oom=1\'',
+    "fi",
+]
 
 
 def _torchrun(job: Submission) -> bool:
     return job.options.get("launch") == "torchrun"
 
 
-def _launched(job: Submission, words: list[str]) -> list[str]:
-    """What srun starts: the runner, or once per node what starts the ranks there."""
-    if not _torchrun(job):
-        return words
-    launcher = shell_quote(f"{job.sdk}/slurm/runner/torchrun.py")
-    return [words[0], launcher, *words[2:], str(ranks_per_node(job.options))]
+def _python_words(job: Submission) -> list[str]:
+    """What starts the function: the runner, or once per node what starts the ranks there."""
+    torchrun = _torchrun(job) and (job.ranks or job.step)
+    program = f"{job.sdk}/slurm/runner/{'torchrun' if torchrun else '__main__'}.py"
+    python = [*job.environment.launch, shell_quote(job.environment.python)]
+    words = [*python, shell_quote(program), '"$SLURM_SDK_RUN"']
+    if job.pack is not None:
+        words += [str(job.pack.size), str(job.pack.items), str(job.pack.workers)]
+    return [*words, str(ranks_per_node(job.options))] if torchrun else words
+
+
+def _label(job: Submission) -> list[str]:
+    """Each line of the log says which rank printed it; of torchrun srun knows the nodes only."""
+    # Who has words of his own for srun may send each rank's lines to a file of their own.
+    return [] if _torchrun(job) or job.options.get("srun_args") else ["--label"]
 
 
 def _cpus_flag(job: Submission) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -15,9 +14,12 @@ from slurm.model.again import Retry
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
+from slurm.packaging import Prepared
 from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
+from slurm.packaging.inherit import read_environment
 from slurm.packaging.sdk import sdk_hash
+from slurm.recall import once
 from slurm.rendering import Environment, Submission
 from slurm.submission import Plan, make_array, send
 
@@ -31,8 +33,9 @@ def resubmit(
     indexes: Sequence[int],
     options: Mapping[str, Any],
     pack: int | None = None,
+    single: bool = False,
 ) -> ArrayJob[Any]:
-    """Submit these calls of a run anew, as an array of their own."""
+    """Submit these calls of a run anew, as an array of their own; `single`: one call as one job."""
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
     merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
@@ -52,6 +55,7 @@ def resubmit(
         options=merged,
         throttle=throttle if isinstance(throttle, int) else None,
         pack=packing,
+        workflow=bool(metadata.get("workflow")),
     )
     data = _whole(cluster, run, rundir.FUNCTION)
     is_workflow = bool(metadata.get("workflow"))
@@ -60,10 +64,15 @@ def resubmit(
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
-    cut = cluster.cut(count, submission.throttle is not None)
-    plan = Plan(name, submission, function, arguments, cut, ())
-    jobs = send(cluster, plan, rundir.encode_arguments(chosen))
-    return make_array(cluster, submission.relative, name, jobs)
+    cut = None if single else cluster.cut(count, submission.throttle is not None)
+    plan = Plan(name, submission, function, arguments, cut, (), Prepared(submission.environment))
+    jobs = once(
+        cluster,
+        function.target,
+        arguments,
+        lambda names: send(cluster, plan, rundir.encode_arguments(chosen), names=names),
+    )
+    return make_array(cluster, jobs[0].run, name, jobs)
 
 
 def _whole(cluster: Cluster, run: str, name: str) -> bytes:
@@ -75,14 +84,7 @@ def _whole(cluster: Cluster, run: str, name: str) -> bytes:
 
 
 def _environment(cluster: Cluster, run: str) -> Environment:
-    found = json.loads(cluster.backend.read(run, rundir.ENVIRONMENT))
-    return Environment(
-        python=found["python"],
-        kind=found["kind"],
-        why=found["why"],
-        path=tuple(found["path"]),
-        setup=tuple(found["setup"]),
-    )
+    return read_environment(cluster.backend.read(run, rundir.ENVIRONMENT))
 
 
 def _throttle(options: Mapping[str, object]) -> int | None:

@@ -111,7 +111,7 @@ def failure_of(seen: Evidence) -> retry_rules.Failure:
     code = event.number("code") if event is not None else None
     if code is None and seen.status is not None:
         code = seen.status.exit_code
-    return retry_rules.failure_of(seen.trouble(), state, code, event is not None)
+    return retry_rules.failure_of(seen.trouble(), state, code, event)
 
 
 # ---- submission ---------------------------------------------------------------------------------
@@ -120,10 +120,11 @@ def failure_of(seen: Evidence) -> retry_rules.Failure:
 def policy_of(submission: Submission) -> dict[str, Any] | None:
     """What the cluster has to know to retry calls of a submission; None: nothing is retried.
 
-    Steps and packed maps are retried by those who run them.
+    Of a packed map these are the jobs; an item that raises is tried again by its worker. Steps are
+    not retried.
     """
     retry = submission.options.get("retry")
-    if not isinstance(retry, Retry) or submission.step or submission.pack is not None:
+    if not isinstance(retry, Retry) or submission.step:
         return None
     first: dict[str, Any] = {"mem": None, "mem_flag": None, "time": submission.options.get("time")}
     for name in ("mem", "mem_per_cpu", "mem_per_gpu"):
@@ -168,6 +169,6 @@ def render_guard_script(job: Submission) -> str:
     }
     lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
     guard = shell_quote(f"{job.sdk}/slurm/runner/retry.py")
-    python = shell_quote(job.environment.python)
+    python = shell_quote(job.environment.bare_python)
     command = f"exec {python} {guard} {shell_quote(job.run)} {rundir.TOKEN}"
     return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"

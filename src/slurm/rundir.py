@@ -44,6 +44,8 @@ INBOX = "inbox"
 STEPS = "steps.txt"
 CALLS = "calls"
 CACHE_KEYS = "cache.txt"
+CALLBACKS = "callbacks.bin"
+FRAMES = "frames"
 SHARED_FOLDER = "shared"
 
 #: The folders that every run has from the start.
@@ -54,6 +56,16 @@ BASE_IDS = ".ids"
 BASE_EVENTS = ".events"
 BASE_SDK = ".sdk"
 BASE_CACHE = ".cache"
+BASE_ENVIRONMENTS = ".environments"
+BASE_WHEELS = ".wheels"
+BASE_SNAPSHOTS = ".snapshots"
+BASE_PYTHONS = ".pythons"
+BASE_TOOLS = ".tools"
+
+#: In the folder of an environment: what it is made of, the whole one, and when it was last used.
+RECIPE = "recipe.json"
+CURRENT = "current"
+USED = "used"
 
 #: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
 EXIT_NOT_WRITTEN = 74
@@ -69,6 +81,10 @@ LARGE = 1 << 20
 PREVIOUS = "@previous@"
 #: Stands in the script of a guard for the name of the part that it guards.
 TOKEN = "@part@"
+
+
+#: The owner of a part that must not run: its sender died before it was submitted.
+NOBODY = "nobody"
 
 
 def ids_token(run: str) -> str:
@@ -119,6 +135,16 @@ def no_retry_name(index: int) -> str:
 def claim_name(part: int) -> str:
     """The symbolic link by which a job claims this part; its target is the job id."""
     return f"{SUBMIT}/{part}.claim"
+
+
+def begun_name(part: object) -> str:
+    """The file in which each element of an array has a byte that says whether it has begun."""
+    return f"{SUBMIT}/{part}.begun"
+
+
+def none_begun(size: int) -> bytes:
+    """The content of that file before anything has begun; text, which bash can read."""
+    return b"." * size
 
 
 def stdout_pattern(array: bool) -> str:
@@ -357,6 +383,14 @@ def _one_word(text: str) -> str:
 def append_event(run: str, line: str) -> None:
     """Append one event line to this host's events of the run."""
     append(os.path.join(run, EVENTS, host_token() + ".txt"), line.encode() + b"\n", sync=False)
+
+
+def append_frames(run: str, line: bytes) -> "List[Any]":
+    """Append the frames of a call that raised; returns where: file, offset, length."""
+    make_private_folder(os.path.join(run, FRAMES))
+    name = FRAMES + "/" + host_token() + ".txt"
+    end = append(os.path.join(run, name), line + b"\n", sync=False)
+    return [name, end - len(line) - 1, len(line)]
 
 
 def decode_events(data: bytes) -> "Tuple[List[Event], int]":

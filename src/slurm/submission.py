@@ -9,28 +9,38 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from slurm import errors, rundir
 from slurm.api.slurm_commands import honoured_variables
 from slurm.array import ArrayJob
 from slurm.cache import keys_file, submit_cached
+from slurm.callbacks.following import follow, preparing, submitting, tell_child
+from slurm.callbacks.travel import callbacks_file
 from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
-from slurm.metadata import read_metadata
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, item_retry, plan_packs
 from slurm.model.parts import Cut, Part
-from slurm.packaging import check_packaging, prepare_for, sending
+from slurm.packaging import (
+    PackagingGiven,
+    Prepared,
+    Request,
+    check_packaging,
+    choose,
+    prepare,
+    sending,
+)
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
+from slurm.recall import once
 from slurm.rendering import Environment, Submission, render_job_script, render_next_script
 from slurm.retry import Again, policy_of, render_guard_script, with_requeue
 from slurm.task import Task
@@ -41,9 +51,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-#: A workflow's arguments to its children must be pickled alike in each attempt; see the runner.
-FIXED_SEED = '[ -n "${PYTHONHASHSEED:-}" ] || export PYTHONHASHSEED=0 SLURM_SDK_SEED=1'
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,8 @@ class Plan:
     arguments: ShippedArguments
     cut: Cut | None
     upstream: tuple[Dependency, ...]
+    #: What packaging decided.
+    prepared: Prepared
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
 
@@ -129,6 +139,13 @@ class Plan:
         )
 
 
+class Code(NamedTuple):
+    """The function of calls as it travels, and how Python starts for it."""
+
+    prepared: Prepared
+    function: ShippedFunction
+
+
 class Submitter(Generic[P, T]):
     """Submits calls of one task with fixed options; options and arguments cannot collide."""
 
@@ -137,7 +154,7 @@ class Submitter(Generic[P, T]):
         cluster: Cluster,
         task: Task[P, T] | Callable[P, T],
         after: Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]],
-        packaging: str | None,
+        packaging: PackagingGiven | None,
         options: TaskOptions,
     ) -> None:
         self.cluster = cluster
@@ -147,23 +164,30 @@ class Submitter(Generic[P, T]):
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)
         given = normalize(options, where=f"cluster.submit({self.task.name})")
         self.options = with_requeue(merge(cluster.defaults, self.task.options, given))
-        self.packaging = packaging or self.task.packaging or cluster.packaging
-        check_packaging(self.packaging)
+        #: Whether plans are only looked at.
+        self.dry = False
+        self.packaging = choose(
+            None if packaging is None else check_packaging(packaging, "cluster.submit"),
+            self.task.packaging,
+            cluster.packaging,
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Submit one call."""
         if self.cluster.backend_type == "debug":
-            from slurm.debug import DebugJob
+            from slurm.debug import debug_jobs
 
-            return DebugJob(self.cluster, self.task, self.options, args, kwargs)
+            return debug_jobs(self, [Call(args, kwargs)], {})[0]
         batch = self.cluster.collecting
         if batch is not None:
             return batch.add(self, Call(args, kwargs))
         if self.options.get("cache"):
-            return self._cached([Call(args, kwargs)], None, {}, array=False)[0]
+            return self.send_cached([Call(args, kwargs)], None, {}, array=False)[0]
         return self.send(self.plan(*args, **kwargs))[0]
 
-    def send_calls(self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool) -> None:
+    def send_calls(
+        self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool, code: Code
+    ) -> None:
         """Submit calls that were kept for later; `same`: all wait for the same jobs.
 
         Where they do not, the array begins when all they wait for are over, and each of its
@@ -172,13 +196,19 @@ class Submitter(Generic[P, T]):
         array = len(calls) > 1
         throttle = self.options.get("array_throttle") if array else None
         loose = array and not same
+        names = [job.call_name for job in jobs if job.call_name is not None]
         if self.options.get("cache"):
-            sent_jobs = self._cached(calls, throttle, {}, array, loose, watch=False)
+            found = self.send_cached(calls, throttle, {}, array, loose, names, code, watch=False)
         else:
-            plan = self._plan(calls, throttle, {}, array, loose)
-            sent_jobs = self.send(plan, watch=False)
-        for job, sent in zip(jobs, sent_jobs, strict=True):
+            shipped = self.ship(calls, {}, array, code)
+            found = self.send(self.plan_shipped(shipped, throttle, array, loose), False, names)
+        journal = self.cluster.journal
+        for job, sent in zip(jobs, found, strict=True):
             job.take_place(sent)
+            if journal is not None:
+                journal.keep_one(job)
+        follow(self.cluster, jobs)
+        for job in jobs:
             job.watch()
 
     def map(
@@ -195,20 +225,27 @@ class Submitter(Generic[P, T]):
             from slurm.debug import debug_map
 
             return debug_map(self, [call_of(item, unpack) for item in items], common or {})
-        if self.options.get("cache") and pack is None:
-            calls = [call_of(item, unpack) for item in items]
-            limit = self._throttle(max_concurrent)
-            jobs = self._cached(calls, limit, common or {}, array=True)
-            new = next((job for job in jobs if not job.cached), jobs[0])
-            return make_array(self.cluster, new.run, self.task.name, jobs)
-        plan = self.plan_map(
-            items, max_concurrent=max_concurrent, common=common, unpack=unpack, pack=pack
-        )
-        return make_array(self.cluster, plan.submission.relative, plan.name, self.send(plan))
+        if self.options.get("cache"):
+            from slurm.cachedmap import cached_map
+
+            called = [call_of(item, unpack) for item in items]
+            return cached_map(self, called, self._throttle(max_concurrent), common or {}, pack)
+        calls = (call_of(item, unpack) for item in items)
+        limit = self._throttle(max_concurrent)
+        shipped = self.ship(calls, common or {}, array=True)
+
+        def submit(names: Sequence[str]) -> list[Job[T]]:
+            plan = self.plan_shipped(shipped, limit, array=True, pack=pack)
+            return self.send(plan, names=names)
+
+        code, arguments = shipped
+        jobs = once(self.cluster, code.function.target, arguments, submit)
+        return make_array(self.cluster, jobs[0].run, jobs[0].name, jobs)
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """Everything about a call that can be decided before it is submitted."""
-        return self._plan([Call(args, kwargs)], None, {}, array=False)
+        shipped = self.ship([Call(args, kwargs)], {}, array=False)
+        return self.plan_shipped(shipped, None, array=False)
 
     def plan_map(
         self,
@@ -222,51 +259,82 @@ class Submitter(Generic[P, T]):
         """The same for a map."""
         calls = (call_of(item, unpack) for item in items)
         limit = self._throttle(max_concurrent)
-        return self._plan(calls, limit, common or {}, array=True, pack=pack)
+        return self.plan_shipped(
+            self.ship(calls, common or {}, array=True), limit, array=True, pack=pack
+        )
 
     def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")
         limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
         return limit["array_throttle"]
 
-    def _cached(
+    def send_cached(
         self,
         calls: Sequence[Call],
         throttle: object,
         common: Mapping[str, Any],
         array: bool,
         loose: bool = False,
+        names: Sequence[str] = (),
+        code: Code | None = None,
         watch: bool = True,
     ) -> list[Job[T]]:
         """Submit those of the calls whose values are not there yet; the jobs of all."""
 
         def plan(missing: Sequence[Call]) -> Plan:
-            return self._plan(missing, throttle, common, array, loose)
+            return self.plan_shipped(
+                self.ship(missing, common, array, code), throttle, array, loose
+            )
 
-        return submit_cached(self, calls, common, plan, watch)
+        return submit_cached(self, calls, common, plan, names, watch)
 
-    def _plan(
+    def prepare(self) -> Prepared:
+        """How the task's code gets to the node."""
+        asked = (self.cluster, self.packaging, self.task.unwrapped, self.options)
+        with preparing(self.cluster, self.task.name, self.packaging.kind) as made:
+            prepared = prepare(Request(*asked, dry=self.dry))
+            made.environment = prepared.environment
+        return prepared
+
+    def ship_function(self, prepared: Prepared | None = None) -> Code:
+        """The function as it is now, in the form in which it travels."""
+        prepared = prepared or self.prepare()
+        path, is_workflow = prepared.environment.path, self.task.is_workflow
+        with sending(self.cluster, prepared):
+            shipped = ship_function(self.task.unwrapped, path, is_workflow, prepared.by_value)
+        return Code(prepared, shipped)
+
+    def ship(
         self,
         calls: Iterable[Call],
-        throttle: object,
         common: Mapping[str, Any],
         array: bool,
-        loose: bool = False,
-        pack: int | str | None = None,
-    ) -> Plan:
-        cluster, function = self.cluster, self.task.unwrapped
-        environment, reason = prepare_for(cluster, self.packaging, function, self.options)
-        is_workflow = self.task.is_workflow
-        if is_workflow:
-            environment = replace(environment, setup=(*environment.setup, FIXED_SEED))
+        code: Code | None = None,
+    ) -> tuple[Code, ShippedArguments]:
+        """The function and the arguments of calls, in the form in which they travel."""
+        code = code or self.ship_function()
+        function = self.task.unwrapped
         context = context_parameter(function)
         waited = [job for condition in self.after for job in returning(condition)]
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        with sending(cluster):
-            shipped = ship_function(function, environment.path, is_workflow, reason)
-            arguments = ship_arguments(function, calls, context, common, label=array)
+        with sending(self.cluster, code.prepared):
+            return code, ship_arguments(function, calls, context, common, label=array)
+
+    def plan_shipped(
+        self,
+        shipped: tuple[Code, ShippedArguments],
+        throttle: object,
+        array: bool,
+        loose: bool = False,
+        pack: int | str | None = None,
+    ) -> Plan:
+        """What would be submitted for calls that are ready to travel.
+
+        `loose`: they wait for different jobs, and each element looks after its own.
+        """
+        cluster, (code, arguments) = self.cluster, shipped
         count = len(arguments.blobs)
         if array and not count:
             raise errors.UsageError(
@@ -278,7 +346,6 @@ class Submitter(Generic[P, T]):
             kind = "afterany" if loose else "afterok"
             conditions = () if loose else conditions
             conditions = (*conditions, Dependency(kind, arguments.upstream))
-        journal = cluster.journal
         name = str(self.options.get("job_name") or self.task.name)
         run = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
         submission = Submission(
@@ -287,22 +354,22 @@ class Submitter(Generic[P, T]):
             name=name,
             sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
             workdir=_workdir(cluster, run, self.options),
-            environment=environment,
+            environment=code.prepared.environment,
             options=_absolute_logs(cluster, self.options),
-            dependency=None
-            if journal is not None and journal.has_sent(shipped.target, arguments, array)
-            else render_dependency(cluster, conditions, count if array else None),
+            dependency=render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
             step=cluster.steps,
+            workflow=self.task.is_workflow,
         )
         check_one_process(packing, submission.ranks)
         cut = cluster.cut(count, bool(throttle)) if array else None
-        return Plan(name, submission, shipped, arguments, cut, conditions)
+        return Plan(name, submission, code.function, arguments, cut, conditions, code.prepared)
 
-    def send(self, plan: Plan, watch: bool = True) -> list[Job[T]]:
-        """Submit a plan; one job for each of its calls."""
-        return send(self.cluster, plan, rundir.encode_arguments(list(plan.arguments.blobs)), watch)
+    def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:
+        """Submit a plan; one job for each of its calls. `names` are theirs in a workflow."""
+        arguments = rundir.encode_arguments(list(plan.arguments.blobs))
+        return send(self.cluster, plan, arguments, watch, names)
 
 
 class Planner(Generic[P]):
@@ -310,6 +377,7 @@ class Planner(Generic[P]):
 
     def __init__(self, submitter: Submitter[P, Any]) -> None:
         self._submitter = submitter
+        submitter.dry = True
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
         """The plan of one call."""
@@ -320,11 +388,34 @@ class Planner(Generic[P]):
         return self._submitter.plan_map(items, **options)
 
 
-def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> list[Job[Any]]:
+def send(
+    cluster: Cluster,
+    plan: Plan,
+    arguments: bytes,
+    watch: bool = True,
+    names: Sequence[str] = (),
+) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
-    journal, again = cluster.journal, False
+    journal = cluster.journal
     if journal is not None:
-        plan, again = journal.enter(plan)
+        journal.note(names, plan.name, plan.submission.relative)
+    with submitting(cluster, plan) as told:
+        jobs = _submit(cluster, plan, arguments)
+        told += jobs
+    if journal is not None:
+        journal.keep(plan.submission.relative, jobs)
+        tell_child(cluster, journal, jobs)
+    for job in jobs:
+        job.options = plan.options
+    if watch:
+        follow(cluster, jobs)
+        for job in jobs:
+            job.watch()
+    return jobs
+
+
+def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+    journal = cluster.journal
     submission, submitted = plan.submission, time.time()
     metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
     files = {
@@ -334,10 +425,14 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         rundir.METADATA: _json(metadata),
         rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
     }
+    for part in plan.cut.parts if plan.cut else ():
+        files[rundir.begun_name(part.number)] = rundir.none_begun(part.size)
     policy = policy_of(submission)
     if policy is not None:
         files[rundir.RETRY] = _json(policy)
         files[rundir.GUARD] = render_guard_script(submission).encode()
+    with sending(cluster, plan.prepared):
+        files.update(callbacks_file(cluster, plan.function.workflow))
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
@@ -356,27 +451,27 @@ def send(cluster: Cluster, plan: Plan, arguments: bytes, watch: bool = True) -> 
         "cwd": submission.workdir,
         "options_set": options_set(plan.script),
     }
-    if again:
-        by_part = cluster.backend.resume_job(submission.relative, files, **details)
-        metadata = read_metadata(cluster.backend.read(submission.relative, rundir.METADATA))
-    else:
-        try:
-            ids = cluster.backend.submit_job(submission.relative, files, **details)
-        except errors.SubmitLimit:
-            # Even the first part was too much: its refusal teaches the limit.
-            smaller = None if journal is not None else _smaller(cluster, plan)
-            if smaller is None:
-                raise
-            return send(cluster, smaller, arguments, watch)
-        by_part = dict(enumerate(ids))
-    jobs = make_jobs(cluster, submission.relative, metadata, by_part)
-    if journal is not None:
-        journal.keep(submission.relative, jobs)
-    for job in jobs:
-        job.options = plan.options
-        if watch:
-            job.watch()
-    return jobs
+    submit = functools.partial(cluster.backend.submit_job, submission.relative, files)
+    try:
+        ids = _delivering(cluster, plan, lambda: submit(**details))
+    except errors.SubmitLimit:
+        # Even the first part was too much: its refusal teaches the limit.
+        smaller = _smaller(cluster, plan)
+        if smaller is None:
+            raise
+        return _submit(cluster, smaller, arguments)
+    return make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
+
+
+def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
+    """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
+    try:
+        return submit()
+    except errors.NotDelivered:
+        if plan.prepared.deliver is None:
+            raise
+    plan.prepared.deliver(cluster)
+    return submit()
 
 
 def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
@@ -413,6 +508,8 @@ def make_jobs(
         )
         for part, index in (places or [(None, 0)])
     ]
+    for job in jobs:
+        job.container = metadata.get("container")
     if metadata.get("returns"):
         for job in jobs:
             number = job.part.number if job.part is not None else 0
@@ -488,6 +585,7 @@ def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
         "item_retry": item_retry(plan.submission.pack, plan.options),
         "dependency": plan.submission.dependency,
         "workflow": plan.function.workflow,
+        "container": plan.environment.details.get("image"),
         "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
         "retry": policy_of(plan.submission),
         "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from slurm.dependencies import Dependency
     from slurm.job import Job
     from slurm.model.options import TaskOptions
+    from slurm.packaging.choose import Packaging, PackagingGiven
 
     P = ParamSpec("P")
     T = TypeVar("T")
@@ -51,7 +52,7 @@ class Task(_Typed[P, T]):
         self,
         function: Callable[P, T],
         options: dict[str, object] | None = None,
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         conditions: tuple[Dependency, ...] = (),
     ) -> None:
         functools.update_wrapper(self, function)
@@ -82,9 +83,13 @@ class Task(_Typed[P, T]):
         return self._checked
 
     @property
-    def packaging(self) -> str | None:
+    def packaging(self) -> Packaging | None:
         """How this task's code gets to the node; None leaves it to the cluster."""
-        return self._packaging
+        if self._packaging is None:
+            return None
+        from slurm.packaging.choose import check_packaging
+
+        return check_packaging(self._packaging, f"@task of {self.__name__}")
 
     @property
     def name(self) -> str:
@@ -110,7 +115,7 @@ class Task(_Typed[P, T]):
         return self._function(*args, **kwargs)
 
     def with_options(
-        self, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+        self, *, packaging: PackagingGiven | None = None, **options: Unpack[TaskOptions]
     ) -> Task[P, T]:
         """The same task with other options; this one stays as it is."""
         from slurm.model.options import merge, normalize
@@ -199,7 +204,7 @@ def _task_by_name(
     module: str,
     qualname: str,
     options: dict[str, object],
-    packaging: str | None,
+    packaging: PackagingGiven | None,
     kind: type[Task[Any, Any]],
 ) -> Task[Any, Any]:
     __import__(module)
@@ -229,7 +234,7 @@ def task(
     function: Callable[Concatenate[JobContext, P], Coroutine[Any, Any, T]],
     /,
     *,
-    packaging: str | None = None,
+    packaging: PackagingGiven | None = None,
     **options: Unpack[TaskOptions],
 ) -> Task[P, T]: ...
 @overload
@@ -237,7 +242,7 @@ def task(
     function: Callable[Concatenate[JobContext, P], T],
     /,
     *,
-    packaging: str | None = None,
+    packaging: PackagingGiven | None = None,
     **options: Unpack[TaskOptions],
 ) -> Task[P, T]: ...
 @overload
@@ -245,20 +250,26 @@ def task(
     function: Callable[P, Coroutine[Any, Any, T]],
     /,
     *,
-    packaging: str | None = None,
+    packaging: PackagingGiven | None = None,
     **options: Unpack[TaskOptions],
 ) -> Task[P, T]: ...
 @overload
 def task(
-    function: Callable[P, T], /, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    function: Callable[P, T],
+    /,
+    *,
+    packaging: PackagingGiven | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Task[P, T]: ...
 @overload
-def task(*, packaging: str | None = None, **options: Unpack[TaskOptions]) -> _Decorator: ...
+def task(
+    *, packaging: PackagingGiven | None = None, **options: Unpack[TaskOptions]
+) -> _Decorator: ...
 def task(
     function: Any = None,
     /,
     *,
-    packaging: str | None = None,
+    packaging: PackagingGiven | None = None,
     **options: Any,
 ) -> Any:
     """Make a task of a function: `@task`, `@task(time="2h", mem="8GiB")` or `task(f, gpus=1)`.
@@ -277,7 +288,7 @@ def task(
             hint="write @task above a function, or task(function, time='2h')",
         )
     if packaging is not None:
-        from slurm.packaging import check_packaging
+        from slurm.packaging.choose import check_packaging
 
         check_packaging(packaging)
     return Task(function, options, packaging)

@@ -83,7 +83,8 @@ class Watcher:
         self._poll_at = float("inf")
         self._last_poll = 0.0
         self._failed = False  # some job ended without a value since dependants were asked about
-        self._tokens = float(BURST)
+        self._tokens = self._firsts = float(BURST)
+        self._last_first = 0.0
 
     # ---- what clients of the watcher call -------------------------------------------------------
 
@@ -112,13 +113,27 @@ class Watcher:
             if job.key is None:
                 run.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
             self._active_at = time.monotonic()
-            self._poll_at = min(self._poll_at, self._active_at + FIRST_POLL)
+            self._poll_at = min(self._poll_at, self._first_poll(self._active_at))
             if not self._started:
                 self._started = True
                 for loop in (self._watch_files, self._watch_scheduler):
                     threading.Thread(target=loop, name="slurm-watcher", daemon=True).start()
         self._files.set()
         self._scheduler.set()
+
+    def _first_poll(self, now: float) -> float:
+        """When a new job is asked about: soon, but not for each that comes while others are open.
+
+        Those are asked about all the time, and one question is for all.
+        """
+        if len(self._runs) < 2 or self._poll_at <= now + FIRST_POLL:
+            return min(self._poll_at, now + FIRST_POLL)
+        self._firsts = min(BURST, self._firsts + (now - self._last_first) / (20 * POLL))
+        self._last_first = now
+        if self._firsts < 1:
+            return now + POLL
+        self._firsts -= 1
+        return now + FIRST_POLL
 
     @contextmanager
     def attention(self) -> Iterator[None]:
@@ -149,6 +164,10 @@ class Watcher:
             job.asking = 1
             job.asked_at = time.monotonic()
             self._ask_soon(job)
+
+    def poll_now(self) -> None:
+        """Ask the scheduler about every open job now, in the caller's thread."""
+        self._poll()
 
     def packed_run(self, run: str) -> PackedRun | None:
         """Where the outcomes of a packed run come together, while some of its jobs are open."""
@@ -403,6 +422,8 @@ class Watcher:
         seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
+        if job.follower is not None:
+            job.follower(job)
         run = self._runs.get(job.run)
         if run is not None and (job.over_since or job.unknown_since):
             run.unclear.add(job.index)

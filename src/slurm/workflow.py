@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from slurm.dependencies import Dependency
     from slurm.job import Job
     from slurm.model.options import TaskOptions
+    from slurm.packaging.choose import PackagingGiven
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -41,7 +42,7 @@ class Workflow(Task[P, T]):
         self,
         function: Callable[P, T],
         options: dict[str, object] | None = None,
-        packaging: str | None = None,
+        packaging: PackagingGiven | None = None,
         conditions: tuple[Dependency, ...] = (),
         **more: Any,
     ) -> None:
@@ -64,19 +65,16 @@ class Workflow(Task[P, T]):
         """Run the function in this process, with its children's runs below a run of its own."""
         from slurm.model.ids import make_run_name
         from slurm.returned import resolve
+        from slurm.runner.run import settle
 
         name = run or cluster.place(make_run_name(self.name, time.localtime(), os.urandom(3).hex()))
         base = os.path.abspath(os.path.expanduser(cluster.directory))
         args, kwargs = self._with_context(base, name, list(args), kwargs)
+        cluster.send_batch()  # what a workflow around this one has called belongs to that one
         before = set_current(Journal(base, name, on_disk=False))
         try:
             with cluster:
-                value: Any = self._function(*args, **kwargs)
-                if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                    import asyncio
-
-                    value = asyncio.run(value)
-                return resolve(value)  # type: ignore[no-any-return]
+                return resolve(settle(self._function(*args, **kwargs)))  # type: ignore[no-any-return]
         finally:
             set_current(before)
 
@@ -128,25 +126,28 @@ class WorkflowContext(JobContext):
         return Path(self._run) / rundir.TASKS / plain_name(name)
 
     def jobs(self, name: str | None = None) -> list[Job[Any]]:
-        """The children that were submitted so far, in order; those of one task by its name."""
+        """The children so far, in the order of their calls; those of one task by its name."""
         from slurm.cluster import active_cluster
-        from slurm.returned import jobs_of_run
+        from slurm.recall import items_of, recall_run
 
         cluster = active_cluster("WorkflowContext.jobs")
         cluster.send_batch()
         journal = current_journal()
-        entries = journal.entries(name) if journal is not None else []
+        if journal is None:
+            return []
+        entries = journal.entries(name)
         if name is not None and not entries:
-            names = {entry.task for entry in journal.entries()} if journal is not None else set()
+            names = {entry.task for entry in journal.entries()}
             close = errors.nearest(name, names)
             raise errors.UsageError(
                 f"this workflow has submitted no task named {name!r}",
                 hint=f"did you mean {close!r}?" if close else "call the task first",
             )
-        runs = [entry.run for entry in entries]
-        assert journal is not None or not runs
-        known = {run: journal.jobs(run) for run in runs} if journal is not None else {}
-        return [job for run in runs for job in known[run] or jobs_of_run(cluster, run)]
+        found: list[tuple[int, Job[Any]]] = []
+        for entry in entries:
+            jobs = recall_run(cluster, journal, entry) or []
+            found += [(journal.number(entry, n), job) for n, job in enumerate(items_of(jobs))]
+        return [job for _, job in sorted(found, key=lambda one: one[0])]
 
     def results(self, name: str) -> list[Any]:
         """The values of all children with this name, in the order of submission; waits."""
@@ -183,13 +184,19 @@ def workflow(function: Callable[P, Coroutine[Any, Any, T]], /) -> Workflow[P, T]
 def workflow(function: Callable[P, T], /) -> Workflow[P, T]: ...
 @overload
 def workflow(
-    function: Callable[P, T], /, *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    function: Callable[P, T],
+    /,
+    *,
+    packaging: PackagingGiven | None = None,
+    **options: Unpack[TaskOptions],
 ) -> Workflow[P, T]: ...
 @overload
 def workflow(
-    *, packaging: str | None = None, **options: Unpack[TaskOptions]
+    *, packaging: PackagingGiven | None = None, **options: Unpack[TaskOptions]
 ) -> Callable[[Callable[P, T]], Workflow[P, T]]: ...
-def workflow(function: Any = None, /, *, packaging: str | None = None, **options: Any) -> Any:
+def workflow(
+    function: Any = None, /, *, packaging: PackagingGiven | None = None, **options: Any
+) -> Any:
     """Make a workflow of a function: `@workflow`, `@workflow(time="1d")` or `workflow(f)`.
 
     It takes what `@task` takes; `requeue=True` is its default.
@@ -204,7 +211,7 @@ def workflow(function: Any = None, /, *, packaging: str | None = None, **options
             hint="write @workflow above a function, or workflow(function, time='1d')",
         )
     if packaging is not None:
-        from slurm.packaging import check_packaging
+        from slurm.packaging.choose import check_packaging
 
         check_packaging(packaging)
     return Workflow(function, options, packaging)

@@ -35,6 +35,14 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "near the limit: stopped by SIGUSR2",
         "after a requeue: attempt 1 went on after step 5 or later: True",
     ),
+    "project_as_wheel": (
+        "packaging: wheel by reference",
+        "wheel: pendulum_example-0.1-py3-none-any.whl",
+        "one swing: 2.006 s",
+        "in an environment of its own: True",
+        "swings: [1.003, 2.006, 4.012]",
+        "from a snapshot: 4.012",
+    ),
     "cached_results": (
         "first: 0.5564, from the cache: False",
         "again: 0.5564, from the cache: True",
@@ -48,6 +56,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "for good: part 3 is damaged",
         "attempts: 4",
     ),
+    "submitit_checkpoint": ("totals: [30, 60, 90]", "the second job lived 2 times"),
     "attach_later": ("by run name: 144", "by job id:   144", "in another call: 147"),
     "async_await": (
         "gathered: [0, 2, 4, 6, 8]",

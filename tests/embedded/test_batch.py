@@ -27,7 +27,7 @@ def test_calls_of_one_task_and_layer_are_one_array(cluster: Cluster) -> None:
         numbers = [number(i) for i in range(4)]
         sums = [plus(n, b=1) for n in numbers]  # type: ignore[arg-type]
         last = plus(sums[0], sums[3])  # type: ignore[arg-type]
-        assert all(job.id == "" for job in (*numbers, *sums, last))
+        assert all(job.key is None for job in (*numbers, *sums, last))
     assert len({job.run for job in numbers}) == 1
     assert len({job.run for job in sums}) == 1
     assert [job.result(WAIT) for job in sums] == [1, 2, 3, 4]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -12,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, Job, OptionError, Task, task
+from slurm import Cluster, Job, OptionError, PackedArray, Task, WorkflowContext, task, workflow
 
 LIMIT = 60.0
 
@@ -290,3 +292,144 @@ def test_a_job_that_depends_on_a_cached_one_does_not_wait(cluster: Cluster, tmp_
     found: Job[int] = double(1)
     after = task(lambda x: x + 1).after(found)(found)
     assert after.result(LIMIT) == 3
+
+
+# ---- in packed maps, steps and under the debugger -----------------------------------------------
+
+
+def test_a_packed_map_submits_only_what_is_missing_and_few_files_say_where_values_lie(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log", cpus_per_task=2)
+    assert double.map(range(4), pack=2).results(LIMIT) == [0, 2, 4, 6]
+    array = double.map(range(2, 7), pack=2)
+    assert isinstance(array, PackedArray)
+    assert array.results(LIMIT) == [4, 6, 8, 10, 12]
+    assert [job.cached for job in array] == [True, True, False, False, False]
+    assert len(array.members) == 2
+    assert [job.index for job in array] == [2, 3, 0, 1, 2]
+    assert runs(tmp_path / "log") == [0, 1, 2, 3, 4, 5, 6]
+    again = double.map(range(7), pack="auto")
+    assert again.done() and again.wait(0)
+    assert [job.result() for job in again.as_completed()] == [0, 2, 4, 6, 8, 10, 12]
+    assert again.partial_results() == dict(enumerate(range(0, 14, 2)))
+    assert again.members == [] and again.progress.succeeded == 7
+    names = [p.name for p in Path(cluster.base, ".cache").iterdir()]
+    assert names == ["packed"]
+
+
+def test_cached_items_are_found_by_single_calls_as_arguments_and_after_a_clear(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    other = task(cache="v1")(len)
+    assert other("abc").result(LIMIT) == 3
+
+    @task
+    def total(values: Any) -> int:
+        return sum(values)
+
+    double.map([1, 2], pack=2).wait(LIMIT)
+    single = double(2)
+    assert (single.cached, single.result()) == (True, 4)
+    assert "_0" in single.id and single.stdout() == ""
+    array = double.map([1, 2, 3], pack=3)
+    assert total(array).result(LIMIT) == 12
+    assert total.after(array)([1]).result(LIMIT) == 1
+    assert cluster.clear_cache(double) == 3
+    assert other("abc").cached
+    assert not double(2).cached
+
+
+def test_a_large_value_of_a_packed_map_is_cached_and_a_failed_item_is_not(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+
+    @task(cache=True)
+    def big(x: int) -> bytes:
+        with log.open("a") as f:
+            f.write(f"{x}\n")
+        if x == 2:
+            raise ValueError("never kept")
+        return bytes(x * (1 << 20))
+
+    for _ in range(2):
+        array = big.map([0, 1, 2, 3], pack=4)
+        found = array.results(LIMIT, return_exceptions=True)
+        assert [len(v) if isinstance(v, bytes) else str(v) for v in found] == [
+            0, 1 << 20, "never kept", 3 << 20,
+        ]  # fmt: skip
+    assert [job.cached for job in array] == [True, True, False, True]
+    assert runs(log) == [0, 1, 2, 2, 3]
+
+
+def test_a_torn_line_of_the_cache_is_no_value(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    double.map(range(3), pack=3).wait(LIMIT)
+    for path in Path(cluster.base, ".cache", "packed").iterdir():
+        path.write_bytes(path.read_bytes()[:-9])
+    assert double.map(range(3), pack=3).results(LIMIT) == [0, 2, 4]
+    assert runs(tmp_path / "log") == [0, 0, 1, 1, 2, 2]
+
+
+def test_a_step_is_cached_as_a_job_is(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    with cluster.allocate(time="5min"):
+        assert double(4).result(LIMIT) == 8
+        assert double.map([4, 5]).results(LIMIT) == [8, 10]
+    assert double(5).cached
+    assert runs(tmp_path / "log") == [4, 5]
+
+
+def test_the_debugger_shares_the_cache_with_the_jobs(cluster: Cluster, tmp_path: Path) -> None:
+    double = counting(tmp_path / "log")
+    assert double(4).result(LIMIT) == 8
+    with Cluster("debug", job_base_dir=cluster.base):
+        found = double(4)
+        assert (found.cached, found.result()) == (True, 8)
+        fresh = double.map([4, 6])
+        assert (fresh.results(), [job.cached for job in fresh]) == ([8, 12], [True, False])
+        assert double(6).cached
+
+        @task(cache=True)
+        def lock() -> Any:
+            import threading
+
+            return threading.Lock()
+
+        assert lock().result() is not None  # it cannot be kept, which is no failure here
+        assert not lock().cached
+    assert double(6).cached
+    assert runs(tmp_path / "log") == [4, 6]
+
+
+def test_a_cached_map_of_a_workflow_that_dies_runs_no_item_twice(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @workflow
+    def doomed(folder: str, ctx: WorkflowContext) -> Any:
+        # One is there before the workflow begins, and all are when it begins anew.
+        one = double.map([1, 2, 3])
+        packed = triple.map([1, 2, 3], pack=2)
+        if ctx.attempt == 0:
+            one[1].result()
+            packed[1].result()
+            from slurm.runner.advance import scheduler
+
+            scheduler().requeue([os.environ["SLURM_JOB_ID"]])  # type: ignore[attr-defined]
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [one.results(), packed.results(), ctx.attempt]
+
+    double = counting(tmp_path / "log")
+
+    @task(cache=True)
+    def triple(x: int) -> int:
+        with (tmp_path / "log").open("a") as f:
+            f.write(f"{10 * x}\n")
+        return 3 * x
+
+    double(1).result(LIMIT)
+    triple(3).result(LIMIT)
+    assert doomed(str(tmp_path)).result(LIMIT) == [[2, 4, 6], [3, 6, 9], 1]
+    assert runs(tmp_path / "log") == [1, 2, 3, 10, 20, 30]

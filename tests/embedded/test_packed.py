@@ -354,6 +354,24 @@ def test_a_pack_at_its_time_limit_keeps_what_is_there(cluster: Cluster, tmp_path
     assert all(isinstance(error, slurm.TimeLimitReached) for error in got[5:]), got
 
 
+def test_items_that_ran_out_of_time_go_on_in_a_job_with_more(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(time="3s", retry=Retry(times=2, timeout="time*10"))
+    def slow(x: int, folder: str) -> int:
+        with open(f"{folder}/ran", "a") as f:
+            f.write(f"{x}\n")
+        time.sleep(6 if x == 2 else 0)
+        return x
+
+    array = slow.map([(x, str(tmp_path)) for x in range(4)], pack=2)
+    assert array.results(WAIT) == [0, 1, 2, 3]
+    assert [len(member.history) for member in array.members] == [1, 2]
+    ran = (tmp_path / "ran").read_text().split()
+    assert (sorted(ran), ran.count("0"), ran.count("1")) == (["0", "1", "2", "2", "3"], 1, 1)
+
+
+@pytest.mark.full
 def test_a_function_that_sees_the_warning_stops_and_the_rest_is_reported(cluster: Cluster) -> None:
     @task(time="8s")
     def patient(x: int, ctx: JobContext) -> str:

@@ -68,29 +68,32 @@ def record(kind: str = rundir.ERROR, **header: Any) -> rundir.Record:
 
 RAISED = record(type="ValueError", types=["ValueError", "Exception", "BaseException"])
 
+ENDED = rundir.Event("exit", {})
+
 
 @pytest.mark.parametrize(
     ("found", "state", "code", "ended", "kind"),
     [
-        (RAISED, "", 1, True, "raised"),
-        (RAISED, "CANCELLED", 1, True, "raised"),
-        (record(type="E", stopped=True), "CANCELLED", 1, True, "cancelled"),
-        (record(type="E", stopped=True), "TIMEOUT", 1, True, "timeout"),
-        (record(type="E", oom=1), "FAILED", 1, True, "oom"),
-        (record(rundir.VALUE, oom=1), "COMPLETED", 0, True, "oom"),
-        (record(rundir.EXIT), "FAILED", 3, True, "exited"),
-        (record(error="UpstreamFailed", message="m"), "FAILED", 1, True, "refused"),
-        (None, "OUT_OF_MEMORY", None, False, "oom"),
-        (None, "TIMEOUT", 143, True, "timeout"),
-        (None, "NODE_FAIL", None, False, "node_fail"),
-        (None, "PREEMPTED", None, False, "preempted"),
-        (None, "", None, False, "node_fail"),
-        (None, "FAILED", 137, True, "died"),
-        (None, "FAILED", 74, True, "unwritten"),
+        (RAISED, "", 1, ENDED, "raised"),
+        (RAISED, "CANCELLED", 1, ENDED, "raised"),
+        (record(type="E", stopped=True), "CANCELLED", 1, ENDED, "cancelled"),
+        (record(type="E", stopped=True), "TIMEOUT", 1, ENDED, "timeout"),
+        (record(type="E", oom=1), "FAILED", 1, ENDED, "oom"),
+        (record(rundir.VALUE, oom=1), "COMPLETED", 0, ENDED, "oom"),
+        (record(rundir.EXIT), "FAILED", 3, ENDED, "exited"),
+        (record(error="UpstreamFailed", message="m"), "FAILED", 1, ENDED, "refused"),
+        (None, "OUT_OF_MEMORY", None, None, "oom"),
+        (None, "TIMEOUT", 143, ENDED, "timeout"),
+        (None, "NODE_FAIL", None, None, "node_fail"),
+        (None, "PREEMPTED", None, None, "preempted"),
+        (None, "", None, None, "node_fail"),
+        (None, "FAILED", 137, ENDED, "died"),
+        (None, "FAILED", 1, rundir.Event("exit", {"oom": "1"}), "oom"),
+        (None, "FAILED", 74, ENDED, "unwritten"),
     ],
 )
 def test_each_end_is_one_kind_of_failure(
-    found: Any, state: str, code: Any, ended: bool, kind: str
+    found: Any, state: str, code: Any, ended: Any, kind: str
 ) -> None:
     assert failure_of(found, state, code, ended).kind == kind
 
@@ -99,7 +102,7 @@ def test_the_rules_choose_by_kind_and_stop_when_they_are_used_up() -> None:
     rules = Retry(times=2, on=(OSError,), oom="mem*2", timeout=True, node_fail=False).rules()
 
     def choice(found: Any, state: str, retries: int = 0) -> str | None:
-        return letter_for(rules, failure_of(found, state, 1, True), retries)
+        return letter_for(rules, failure_of(found, state, 1, ENDED), retries)
 
     assert choice(None, "OUT_OF_MEMORY") == "o"
     assert choice(None, "OUT_OF_MEMORY", 1) == "o"

@@ -11,7 +11,16 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, Job, TimeLimitReached, WorkflowContext, task, workflow
+from slurm import (
+    Cluster,
+    Job,
+    SlurmError,
+    TimeLimitReached,
+    WorkflowContext,
+    rundir,
+    task,
+    workflow,
+)
 
 WAIT = 120
 
@@ -88,43 +97,100 @@ def _scheduler() -> Any:
     return type(scheduler())
 
 
+#: Where it dies; those that are marked are more of the same.
 PHASES: dict[str, Callable[[], None]] = {
-    "before anything is noted": lambda: before(_journal(), "enter"),
-    "when the call is noted": lambda: before(_agent(), "submit"),
+    "before anything is noted": lambda: before(_journal(), "note"),
+    "when the group is noted": lambda: before(_agent(), "submit"),
     "while the run directory is made": lambda: before(_files(), "write_atomically", 3),
     "when the intent is written": lambda: before(_scheduler(), "submit"),
     "when the scheduler has taken it": lambda: after(_scheduler(), "submit"),
     "when the id is written": lambda: after(_agent(), "submit"),
-    "between two calls": lambda: before(_journal(), "enter", 2),
-    "when the second was taken": lambda: after(_scheduler(), "submit", 2),
-    "while it waits": lambda: before(Job, "_await", 2),
+    "between two layers": lambda: before(_journal(), "note", 2),
+    "when the second layer was taken": lambda: after(_scheduler(), "submit", 2),
+    "while it waits": lambda: before(Job, "_await"),
     "when a map was taken": lambda: after(_scheduler(), "submit", 3),
     "before its value is recorded": lambda: before(_files(), "append_record"),
     "when its value is recorded": lambda: after(_files(), "append_record"),
 }
+_QUICK = ("when the group is noted", "when the intent is written", "between two layers")
 
 
 @workflow(time="10min")
-def doomed(phase: str, folder: str, ctx: WorkflowContext) -> Any:
+def doomed(phase: str, folder: str, ctx: WorkflowContext, waits: tuple[int, ...] = ()) -> Any:
+    """What goes out together in the attempts that `waits` names does not in the others."""
     if ctx.attempt == 0:
         PHASES[phase]()
     first = count("a", folder)
-    second = count("b", folder)
-    both = first.result() + second.result()
+    if ctx.attempt in waits:
+        first.result()
+    words = [first, count("b", folder), count("a", folder)]
+    both = join(words, folder)  # type: ignore[arg-type]
+    if ctx.attempt not in waits:
+        words[0].result()
     mapped = count.map([("c", folder), ("d", folder), ("c", folder)])
     return [both, mapped, join(mapped, folder), ctx.attempt]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("phase", PHASES)
-def test_no_child_runs_twice_when_the_workflow_dies(
+def _check(job: Job[Any], folder: Path, attempt: int) -> None:
+    assert job.result(WAIT) == ["ABA", ["C", "D", "C"], "CDC", attempt], job.stderr()
+    runs = sorted((folder / "runs").read_text().split())
+    assert runs == ["ABA", "CDC", "a", "a", "b", "c", "c", "d"]
+
+
+@pytest.mark.parametrize(
+    "phase",
+    [pytest.param(p, marks=() if p in _QUICK else pytest.mark.full) for p in PHASES],
+)
+def test_no_child_runs_twice_and_none_is_lost_when_the_workflow_dies(
     phase: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     job = doomed(phase, str(tmp_path))
-    value = job.result(WAIT)
-    attempt = 0 if phase == "when its value is recorded" else 1
-    assert value == ["AB", ["C", "D", "C"], "CDC", attempt], job.stderr()
-    runs = sorted((tmp_path / "runs").read_text().split())
-    assert runs == ["CDC", "a", "b", "c", "c", "d"]
+    _check(job, tmp_path, attempt=0 if phase == "when its value is recorded" else 1)
+
+
+@pytest.mark.parametrize("waits", [pytest.param((0,), id="apart, then together"), (1,)])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        "when the second layer was taken",
+        pytest.param("when the group is noted", marks=pytest.mark.full),
+        pytest.param("when the scheduler has taken it", marks=pytest.mark.full),
+        pytest.param("between two layers", marks=pytest.mark.full),
+        pytest.param("when a map was taken", marks=pytest.mark.full),
+    ],
+)
+def test_calls_are_found_again_in_whatever_group_they_went_out(
+    phase: str, waits: tuple[int, ...], cluster: Cluster, tmp_path: Path
+) -> None:
+    _check(doomed(phase, str(tmp_path), waits=waits), tmp_path, attempt=1)
+
+
+@pytest.mark.full
+def test_what_a_sender_that_only_seemed_dead_submits_late_ends_by_itself(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """A node that is cut off may go on: the run that was taken from it belongs to nobody."""
+    plan = cluster.submit(count)
+    late = plan.plan("late", str(tmp_path))
+    assert cluster.backend.recall(late.submission.relative) is None
+    run = Path(cluster.base, late.submission.relative)
+    (run / "submit" / "0.claim").rename(tmp_path / "claim")
+    run.joinpath("submit").rmdir()
+    run.rmdir()
+    original = rundir.write_atomically
+
+    def slow(path: str, *args: Any, **kwargs: Any) -> None:
+        if path.endswith("0.intent"):
+            (tmp_path / "claim").rename(run / "submit" / "0.claim")
+        original(path, *args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rundir, "write_atomically", slow)
+        job = plan.send(late)[0]
+    with pytest.raises(SlurmError):
+        job.result(WAIT)
+    assert not (tmp_path / "runs").exists()
+    assert "belongs to job nobody" in job.stderr()
 
 
 def test_a_child_that_failed_is_not_run_again(cluster: Cluster, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -150,6 +151,7 @@ def test_a_waiting_job_that_the_controller_forgot_is_lost_and_its_ids_new_owner_
     eventually(lambda: slurm.state(other) == "RUNNING")
 
 
+@pytest.mark.full
 def test_a_running_job_that_the_controller_forgot_is_lost(
     slurm: BreakableSlurm, cluster: Cluster, impatient: None, tmp_path: Path
 ) -> None:
@@ -205,7 +207,8 @@ def test_a_job_that_a_forgetful_controller_starts_anew_runs_once(
     def told() -> bool:
         # Slurm holds a job again whose node refused it.
         if slurm.state(job.id) == "PENDING":
-            slurm.run("scontrol", "release", job.id)
+            with contextlib.suppress(subprocess.CalledProcessError):  # it began meanwhile
+                slurm.run("scontrol", "release", job.id)
             time.sleep(1)
         return word in job.stderr()
 
@@ -213,6 +216,38 @@ def test_a_job_that_a_forgetful_controller_starts_anew_runs_once(
     eventually(lambda: slurm.state(job.id) == "COMPLETED")
     assert marks.read_text() == f"{job.id}\n"
     assert Cluster(job_base_dir=cluster.base).attach(job.run).result(SOON) == "done"
+
+
+@pytest.mark.full
+def test_an_element_that_a_forgetful_controller_starts_anew_runs_once(
+    slurm: BreakableSlurm, cluster: Cluster, impatient: None, tmp_path: Path
+) -> None:
+    marks = tmp_path / "marks"
+
+    def work(number: int, marks: str) -> int:
+        with open(marks, "a") as f:
+            f.write(f"{number}\n")
+        return number
+
+    array = cluster.submit(task(work), hold=True).map([(n, str(marks)) for n in range(3)])
+
+    def let_it_run() -> None:
+        for job in array:
+            job.release()
+        assert array.results(SOON) == [0, 1, 2]
+
+    slurm.crash_and_forget(let_it_run)
+    time.sleep(10)
+
+    def told() -> bool:
+        for job in array:
+            if slurm.state(job.id) == "PENDING":
+                slurm.run("scontrol", "release", job.id)
+        time.sleep(1)
+        return all("is not run again" in job.stderr() for job in array)
+
+    eventually(told)
+    assert sorted(marks.read_text().split()) == ["0", "1", "2"]
 
 
 def test_a_controller_that_is_down_at_submission_is_named_and_no_job_runs_twice(

@@ -118,3 +118,21 @@ def test_ranks_on_one_node_have_local_ranks(base: Path) -> None:
     cluster = Cluster(job_base_dir=base, nodes=1, ntasks=2, cpus_per_task=2)
     values = cluster.submit(task(local), all_ranks=True)().result(SOON)
     assert values == [("0", 0, 2), ("1", 0, 2)]  # type: ignore[comparison-overlap]
+
+
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_rank_that_is_killed_for_memory_makes_the_job_out_of_memory(
+    cluster: Cluster, victim: int
+) -> None:
+    """Slurm itself calls such a job FAILED: only its step is OUT_OF_MEMORY."""
+
+    def eat(victim: int, ctx: JobContext) -> int:
+        if ctx.rank == victim:
+            taken = bytearray(600 << 20)
+            taken[::4096] = b"x" * len(taken[::4096])
+        time.sleep(0 if ctx.rank < victim else 20)
+        return ctx.rank
+
+    job = cluster.submit(task(eat), mem="150M")(victim)
+    assert isinstance(job.exception(SOON), errors.JobOutOfMemory)
+    assert job.state == "OUT_OF_MEMORY"

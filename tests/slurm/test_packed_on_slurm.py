@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import slurm
-from slurm import Cluster, PackedArray, task
+from slurm import Cluster, PackedArray, Retry, task
 
 WAIT = 120
 
@@ -84,6 +84,30 @@ def test_an_item_that_takes_too_much_memory_is_out_of_memory_and_the_rest_is_fin
     got = array.results(WAIT, return_exceptions=True)
     assert isinstance(got[3], slurm.JobOutOfMemory) and "item 3" in str(got[3]), got[3]
     assert [v for v in got if isinstance(v, int)] == [0, 1, 2, 4, 5]
+
+
+def test_items_that_ran_out_of_memory_get_more_and_what_waits_gets_all_values(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(mem="60M", retry=Retry(times=3, oom="mem*3"))
+    def pick(x: int, folder: str) -> int:
+        with open(f"{folder}/ran", "a") as f:
+            f.write(f"{x}\n")
+        return len(b"x" * 100_000_000) if x == 3 else x
+
+    with cluster:
+        array = pick.map([(i, str(tmp_path)) for i in range(6)], pack=6)
+        after, told = add_up(array), add_up.after(array)([1])
+    assert array.results(WAIT) == [0, 1, 2, 100_000_000, 4, 5]
+    assert after.result(WAIT) == 100_000_012
+    assert told.result(WAIT) == 1
+    (member,) = array.members
+    assert [attempt.kind for attempt in member.history] == ["oom", None]
+    assert member.options["mem"] == 180
+    ran = (tmp_path / "ran").read_text().split()
+    assert [ran.count(str(x)) for x in (0, 1, 2, 4, 5)] == [1] * 5
+    again = Cluster(job_base_dir=cluster.base).attach(array.run)
+    assert again.results(WAIT) == [0, 1, 2, 100_000_000, 4, 5]
 
 
 def test_a_dependant_reads_the_values_on_the_cluster(cluster: Cluster, tmp_path: Path) -> None:

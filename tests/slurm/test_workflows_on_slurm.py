@@ -107,15 +107,19 @@ def test_a_requeued_workflow_runs_no_child_twice(
 
         if ctx.attempt == 0 and phase != "while it waits":
             SlurmScheduler.submit = deadly  # type: ignore[method-assign,assignment]
-        first = count("a", str(tmp_path), 0.5)
+        jobs = [count("a", str(tmp_path), 0.5)]
+        if ctx.attempt == 1:
+            jobs[0].wait()  # what went out as one group is called in two
+        jobs += [count(name, str(tmp_path)) for name in "ab"]
         if ctx.attempt == 0:
-            first.result()
+            jobs[0].wait()
             die()
-        return [first, count("b", str(tmp_path)), ctx.attempt]
+        arrays = len({job.run for job in jobs})
+        return [*jobs, count("c", str(tmp_path)), arrays, ctx.attempt]
 
     job = doomed()
-    assert job.result(WAIT) == ["A", "B", 1], job.stderr()
-    assert sorted((tmp_path / "runs").read_text().split()) == ["a", "b"]
+    assert job.result(WAIT) == ["A", "A", "B", "C", 1, 1], job.stderr()
+    assert sorted((tmp_path / "runs").read_text().split()) == ["a", "a", "b", "c"]
 
 
 def test_cancelling_a_workflow_empties_the_queue_of_its_children(

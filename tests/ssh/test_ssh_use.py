@@ -127,16 +127,6 @@ def test_secrets_travel_beside_the_files_not_in_them(
     assert found.stdout == ""
 
 
-def test_a_version_that_is_not_there_is_said_before_submission(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    facts = cluster.backend.hello()
-    monkeypatch.setitem(facts, "python", {"same": None, "any": None, "tried": ["/usr/bin/python3"]})
-    with pytest.raises(PythonMismatch, match="/usr/bin/python3"):
-        task(lambda: 1)()
-    assert not [name for name in os.listdir(cluster.base) if not name.startswith(".")]
-
-
 def test_a_python_of_another_version_is_refused_by_name(cluster: Cluster, tmp_path: Path) -> None:
     other = tmp_path / "python3.10"
     other.write_text("#!/bin/sh\necho '[\"python3.10\", [3, 10, 1]]'\n")

@@ -231,7 +231,7 @@ def test_a_backup_brings_queue_and_accounting_back_after_destroy(
 def test_two_clusters_live_side_by_side(fresh_lab: Callable[..., Lab], lab: Lab) -> None:
     other = fresh_lab("[[nodes]]\nnames = 'm1'\n")
     assert other.record.site.subnet != lab.record.site.subnet
-    assert other.record.login_port != lab.record.login_port
+    assert other.record.ports["login"][1] != lab.record.ports["login"][1]
     assert health.look(other.directory).state == health.look(lab.directory).state == "up"
     life.destroy(other.directory, other.said.append)
     assert health.look(lab.directory).state == "up"

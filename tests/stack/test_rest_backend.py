@@ -42,7 +42,7 @@ class Site:
         """The cluster as a user sees it."""
         return Cluster(
             "rest",
-            rest_url=f"http://127.0.0.1:{self.lab.record.rest_port}",
+            rest_url=f"http://127.0.0.1:{self.lab.record.ports['slurmrestd'][1]}",
             token_file=self.token_file,
             job_base_dir=self.shared / "jobs",
             time="5m",

@@ -10,6 +10,7 @@ import pytest
 from slurm.config import EXAMPLE, find_slurmfile, load_profile
 from slurm.errors import ConfigError
 from slurm.model.options import normalize
+from slurm.packaging import Packaging
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_the_form_of_slurm_sdk_is_read(slurmfile: Path) -> None:
     assert load(slurmfile, OLD) == {
         "backend_type": "local",
         "job_base_dir": "/jobs",
-        "packaging": "none",
+        "packaging": Packaging("none", {}, f"{slurmfile}, [default]"),
         "partition": "main",
         "time": 1800,
     }
@@ -231,7 +232,7 @@ def test_profiles_of_both_forms_may_stand_in_one_file(slurmfile: Path) -> None:
     ("text", "says"),
     [
         ('[default.cluster]\nbackendd = "x"', "unknown key 'backendd'"),
-        ('[default.packaging]\ntype = "none"\nextra = 1', "unknown key 'extra'"),
+        ('[default.packaging]\ntype = "none"\nextra = 1', "has no option 'extra'"),
         ('[default.submit]\npartion = "x"', "'partion'"),
         ("[default.submit]\n[default.typo]", "unknown key 'typo'"),
         ("[default]\nsubmit = 3\n[default.cluster]", "submit must be a table, not 3"),

@@ -226,6 +226,7 @@ def test_tomorrow_is_the_next_day() -> None:
         ("--exclusive", Need(8, 800, 2)),
         ("--mem=0", Need(1, 16000, 0)),
         ("-N 4 -n 1", Need(1, 100, 0)),
+        ("-n 20 --overcommit", Need(8, 800, 0)),
     ],
 )
 def test_what_a_request_takes_from_the_machine(line: str, need: Need) -> None:

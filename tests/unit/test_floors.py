@@ -18,11 +18,14 @@ SOURCE = Path(str(slurm.__file__)).parent
 
 # On login nodes, whose system Python may be old.
 FLOOR_3_6 = [
-    "api/__init__.py", "api/agent.py", "api/family.py", "api/retries.py", "api/retry_rules.py",
+    "api/__init__.py", "api/agent.py", "api/family.py", "api/listing.py", "api/reasons.py",
+    "api/retries.py", "api/retry_rules.py", "api/upkeep.py",
     "api/slurm_answers.py", "api/slurm_commands.py", "api/slurm_scheduler.py", "runner/cache.py",
     "api/frames.py", "api/places.py", "api/pushes.py", "api/pythons.py", "api/remote.py",
-    "api/transfer.py", "runner/inbox.py", "rundir.py", "model/__init__.py", "model/states.py",
-    "model/ids.py",
+    "api/door.py", "api/runtimes.py", "api/transfer.py", "runner/inbox.py", "rundir.py",
+    "model/__init__.py", "model/states.py", "model/ids.py", "api/store.py",
+    "runner/environment.py", "runner/environment_state.py", "runner/install.py", "runner/lease.py",
+    "runner/protected.py", "runner/batches.py",
 ]  # fmt: skip
 # In the job, so that it can say what is wrong.
 FLOOR_3_8 = sorted(str(p.relative_to(SOURCE)) for p in (SOURCE / "runner").glob("*.py"))

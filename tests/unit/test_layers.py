@@ -19,9 +19,10 @@ LAYERS: list[set[str]] = [
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
-        "packed", "packed_run", "cache", "content", "retry",
+        "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
+        "runlist", "html", "inside", "postmortem",
     },
-    {"failure", "outcome"},
+    {"failure", "outcome", "why", "efficiency", "cost"},
     {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
@@ -34,6 +35,10 @@ SUBMITS = {
     "advance.py": {"api"},
 }
 SUBMITS["retry.py"] = {"api"}
+# What looks for Pythons on a node looks as the agent does.
+SUBMITS["install.py"] = {"api"}
+# What a user wants to hear of in the job travels with the run.
+SUBMITS["callbacks.py"] = {"callbacks"}
 
 
 def _modules() -> list[Path]:

@@ -111,6 +111,7 @@ GOLDEN: list[tuple[str, object, object, list[tuple[str, str | None]]]] = [
     ("teardown", ["rm -rf x"], ("rm -rf x",), []),
     ("all_ranks", True, True, []),
     ("launch", "torchrun", "torchrun", []),
+    ("srun_args", ["--cpu-bind", "none"], ("--cpu-bind", "none"), []),
     ("cache", "v2", "v2", []),
     ("retry", 2, Retry(times=2), []),
     ("sbatch", {"--core_spec": 2, "reboot": True, "no-kill": False},

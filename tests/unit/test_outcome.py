@@ -34,8 +34,8 @@ def event(kind: str, attempt: int = 0, **fields: object) -> Event:
     return decode_events(line.encode() + b"\n")[0][0]
 
 
-def ended(code: int, attempt: int = 0, signal: str = "0", phase: str = "run") -> Event:
-    return event("exit", attempt, code=code, signal=signal, phase=phase)
+def ended(code: int, attempt: int = 0, signal: str = "0", phase: str = "run", **more: str) -> Event:
+    return event("exit", attempt, code=code, signal=signal, phase=phase, **more)
 
 
 def status(
@@ -191,6 +191,21 @@ STORIES: list[tuple[str, Evidence, Verdict]] = [
     (
         "an exception after an out-of-memory kill, no exit event",
         evidence(record(rundir.ERROR, oom=1), status("OUT_OF_MEMORY")),
+        Verdict.OUT_OF_MEMORY,
+    ),
+    (
+        "a value after an out-of-memory kill, no exit event",
+        evidence(record(rundir.VALUE, oom=1), status("OUT_OF_MEMORY")),
+        Verdict.OUT_OF_MEMORY,
+    ),
+    (
+        "a value, and another rank was killed for memory",
+        evidence(VALUE, ended(1, oom="1"), ranks=2),
+        Verdict.OUT_OF_MEMORY,
+    ),
+    (
+        "a rank was killed for memory, and Slurm calls the job FAILED",
+        evidence(BEGIN, ended(1, oom="1"), status("FAILED", exit_code=1), ranks=2),
         Verdict.OUT_OF_MEMORY,
     ),
     ("the runner could not write", evidence(BEGIN, ended(74)), Verdict.NOT_WRITTEN),

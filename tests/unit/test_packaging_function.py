@@ -19,16 +19,18 @@ from typing import Annotated, Any, Optional, Union
 import pytest
 
 import slurm
-from slurm import JobContext, task
+from slurm import Cluster, JobContext, task
 from slurm import JobContext as Ctx
 from slurm.errors import PackagingError, PythonMismatch, UnpicklableFunction
-from slurm.packaging import check_packaging, choose_python, prepare, python_version
+from slurm.packaging import Request, check_packaging, prepare
 from slurm.packaging.function import (
     by_value_reason,
     client_path,
     context_parameter,
     ship_function,
 )
+from slurm.packaging.none import choose_python, python_version
+from slurm.rendering import Environment
 
 # ---- by reference or by value -------------------------------------------------------------------
 
@@ -413,19 +415,24 @@ def other_python(tmp_path: Path) -> Iterator[str]:
     python_version.cache_clear()
 
 
+def prepared(function: Callable[..., Any], options: dict[str, object]) -> Environment:
+    cluster = Cluster("embedded")
+    return prepare(Request(cluster, cluster.packaging, function, options)).environment
+
+
 def test_a_function_by_value_needs_the_same_minor_version(other_python: str) -> None:
     with pytest.raises(PythonMismatch, match=r"is Python 3\.9") as caught:
-        prepare("auto", nested(), {"python": other_python})
+        prepared(nested(), {"python": other_python})
     assert "move the function into a module" in str(caught.value.hint)
 
 
 def test_a_function_by_reference_may_run_on_another_version(other_python: str) -> None:
-    assert prepare("auto", plain, {"python": other_python}).python == other_python
+    assert prepared(plain, {"python": other_python}).python == other_python
 
 
 def test_a_python_that_cannot_be_asked_from_here_is_left_to_the_runner() -> None:
     assert python_version("/no/such/python") is None
-    assert prepare("auto", nested(), {"python": "/no/such/python"}).python == "/no/such/python"
+    assert prepared(nested(), {"python": "/no/such/python"}).python == "/no/such/python"
 
 
 @pytest.mark.parametrize(

@@ -243,6 +243,7 @@ def test_the_users_own_warning_goes_to_the_script(given_: str, name: str, flag: 
         ({"nodes": "1-4"}, True),
         ({"ntasks_per_node": 2}, True),
         ({"cpus_per_task": 8}, False),
+        ({"srun_args": ["--cpu-bind=none"]}, True),
     ],
 )
 def test_srun_starts_ranks_where_there_is_more_than_one(

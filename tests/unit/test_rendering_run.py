@@ -474,8 +474,43 @@ def test_ranks_start_through_srun_with_a_place_to_meet(script: Script, tmp_path:
     script.env = {"PATH": f"{tools}:{os.environ['PATH']}"}
     assert script.finish(RAN, ntasks=2, cpus_per_task=4)[0] == 3
     words = (script.run / "srun").read_text().splitlines()
-    assert words[:2] == ["--kill-on-bad-exit=1", "--cpus-per-task=4"]
+    assert words[:3] == ["--kill-on-bad-exit=1", "--label", "--cpus-per-task=4"]
     assert words[-1] == str(script.run)
     host, _, port = (script.run / "master").read_text().strip().partition(":")
     assert host
     assert 1024 < int(port) < 65536
+
+
+# ---- elements of arrays -------------------------------------------------------------------------
+
+
+def _element(script: Script, index: int, program: str = RAN, **env: str) -> tuple[int, str]:
+    (script.run / "ran").unlink(missing_ok=True)
+    given = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": str(index)}
+    script.env = {**given, **env}
+    return script.finish(program)
+
+
+def test_an_element_that_a_forgetful_controller_starts_again_does_not_run_again(
+    script: Script,
+) -> None:
+    (script.run / rundir.begun_name(0)).write_bytes(rundir.none_begun(300))
+    for index in (0, 7, 299):
+        assert _element(script, index, f"{RAN}; exit 3")[0] == 3
+        assert script.ran()
+        code, said = _element(script, index)
+        assert (code, script.ran()) == (3, False), said
+        assert "is not run again" in said
+    assert _element(script, 8)[0] == 0
+    assert script.ran()
+    exits = [e.number("index") for e in script.events() if e.kind == "exit"]
+    assert exits == [0, 7, 299, 8]
+    marks = (script.run / rundir.begun_name(0)).read_text()
+    assert (len(marks), marks.count("x")) == (300, 4)
+
+
+def test_an_element_that_was_requeued_runs_again(script: Script) -> None:
+    (script.run / rundir.begun_name(0)).write_bytes(rundir.none_begun(3))
+    assert _element(script, 2)[0] == 0
+    assert _element(script, 2, SLURM_RESTART_COUNT="1")[0] == 0
+    assert script.ran()

@@ -161,7 +161,7 @@ def test_a_function_by_reference_is_imported_from_the_clients_path(
 # dataclasses, pathlib and subprocess have no place here.
 OURS = {
     "slurm", "slurm.rundir", "slurm.runner", "slurm.runner.beat", "slurm.runner.memory",
-    "slurm.runner.run", "slurm.runner.signals",
+    "slurm.runner.run", "slurm.runner.signals", "slurm.runner.usage",
 }  # fmt: skip
 STANDARD = {
     "__future__", "_pickle", "_compat_pickle", "copyreg", "functools", "_functools", "collections",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from slurm.stack.processes import (
     last_lines,
     launch,
     stop,
+    uninterrupted,
     wait_until,
 )
 
@@ -229,3 +231,21 @@ def test_mariadb_has_a_temporary_directory_of_its_own(tmp_path: Path) -> None:
     fleet = daemons.daemons(lab(tmp_path, accounting=True))
     (database,) = (d for d in fleet if d.name == "mariadbd")
     assert f"--tmpdir={tmp_path}/db/tmp" in database.argv
+
+
+def test_ctrl_c_while_a_daemon_is_started_is_heard_when_it_is_written_down() -> None:
+    written = False
+    with pytest.raises(KeyboardInterrupt), interruptible(), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        written = True
+    assert written
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Tests that run in the background were started with the interrupt ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

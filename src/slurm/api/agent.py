@@ -4,6 +4,7 @@ On this machine it is called in process; over SSH the same file runs in the logi
 So it takes and gives plain values only, needs the standard library, and keeps to Python 3.6.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, retries
+from slurm.api import door, family, listing, retries, runtimes, upkeep
 from slurm.api import slurm_commands as commands
 from slurm.runner import cache, inbox
 
@@ -47,7 +48,10 @@ class Agent:
 
     def has_sdk(self, name: str) -> bool:
         """Whether this copy of the SDK lies here already."""
-        return os.path.isdir(os.path.join(self.base, rundir.BASE_SDK, name))
+        path = os.path.join(self.base, rundir.BASE_SDK, name)
+        with contextlib.suppress(OSError):
+            os.utime(path)  # `slurm gc` sees that it is in use
+        return os.path.isdir(path)
 
     def put_sdk(self, name: str, files: Dict[str, bytes]) -> None:
         """Put a copy of the SDK here, whole or not at all; two clients may do it at once."""
@@ -63,6 +67,10 @@ class Agent:
             _remove(temporary)
             if not self.has_sdk(name):
                 raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
+
+    def container_runtimes(self) -> Dict[str, str]:
+        """What can run containers here."""
+        return runtimes.find(self.scheduler.kind)
 
     def prepare_base(self) -> None:
         """Make the base directory and its own folders."""
@@ -227,7 +235,7 @@ class Agent:
         rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
 
     def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
-        full = dict(commands.submission_env(os.environ, plan["options_set"]), **env)
+        full = dict(commands.submission_env(door.environment(), plan["options_set"]), **env)
         cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
         try:
             return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
@@ -254,6 +262,14 @@ class Agent:
         return found
 
     def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
+        needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
+        missing = [name for name in needs if not os.path.exists(os.path.join(self.base, name))]
+        for name in needs:
+            with contextlib.suppress(OSError):
+                os.utime(os.path.join(self.base, name))  # `slurm gc` sees that it is in use
+        if missing:
+            # The client brings it and asks again: so nobody has to ask beforehand.
+            raise AgentError("needs", f"{self.base} does not have {missing[0]}", missing)
         try:
             rundir.make_private_folder(os.path.dirname(path))
             os.mkdir(path, 0o700)
@@ -281,6 +297,10 @@ class Agent:
     def resume(self, *submission: Any) -> List[Tuple[int, str]]:
         """Like `submit`, for a run that an earlier attempt may have submitted already."""
         return family.resume(self, *submission)
+
+    def recall(self, run: str) -> Optional[List[Tuple[int, str]]]:
+        """Go on with what an earlier attempt of a workflow began to submit; None: it did not."""
+        return family.recall(self, run)
 
     def find_job(self, run: str, part: int = 0) -> Optional[str]:
         """The job of a run whose answer got lost: by its id, its claim, or its directory."""
@@ -374,10 +394,21 @@ class Agent:
 
     def list(self, what: str) -> Any:
         """The queue, nodes, partitions or limits of the cluster."""
-        if what not in ("queue", "nodes", "partitions", "limits"):
+        if what not in ("queue", "nodes", "partitions", "limits", "all_jobs"):
             raise AgentError("request", f"there is no list of {what!r}")
+        if what == "all_jobs" and not hasattr(self.scheduler, what):
+            return listing.own_queue(self)
         found = getattr(self.scheduler, what)()
         return [list(row) for row in found] if what == "queue" else found
+
+    def explain(self, job: str, run: str) -> Dict[str, Any]:
+        """What the scheduler can say about why a job of a run waits."""
+        if not hasattr(self.scheduler, "explain"):
+            return {"job": {}, "nodes": self.scheduler.nodes(), "queue": listing.waiting(self)}
+        found = self.scheduler.explain(job.partition(";")[0])  # type: Dict[str, Any]
+        if found["job"].get("WorkDir") != self._path(run):
+            return {"job": {}}  # the id names somebody else's job by now
+        return found
 
     def accounting(self, jobs: Sequence[str], since: float) -> List[List[Any]]:
         """What accounting keeps of jobs, one row per attempt; nothing where there is none."""
@@ -410,15 +441,37 @@ class Agent:
     # ---- files ----------------------------------------------------------------------------------
 
     def find_run(self, text: str) -> str:
-        """The run of a name, a path or a job id, relative to the base."""
-        if text.partition("_")[0].isdigit():
-            link = os.path.join(self.base, rundir.BASE_IDS, text.partition("_")[0])
-            path = os.path.realpath(link) if os.path.islink(link) else ""
-        else:
-            path = os.path.join(self.base, os.path.expanduser(text))
-        if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
-            raise AgentError("not-found", f"no run {text!r} in {self.base}")
-        return os.path.relpath(os.path.realpath(path), os.path.realpath(self.base))
+        """The run of `last`, a name or its begin, a path or a job id, relative to the base."""
+        return listing.find_run(self.base, text)
+
+    def runs(self, after: str, sizes: Dict[str, int], limit: int) -> Dict[str, Any]:
+        """The runs that are here, with what is new about them."""
+        return listing.runs(self, after, sizes, limit)
+
+    def run_states(self, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict[str, Any]]:
+        """What the scheduler says about whole runs."""
+        return listing.states(self, jobs)
+
+    def budget(self, account: str) -> List[Dict[str, Any]]:
+        """The limits of an account with their use; nothing where there is no accounting."""
+        found = getattr(self.scheduler, "budget", None)
+        return found(account) if found is not None else []
+
+    def usage(self, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
+        """What a run's processes said they used, and what accounting says."""
+        return upkeep.usage(self, run, jobs, since)
+
+    def run_sizes(self, runs: Sequence[str]) -> Dict[str, int]:
+        """The bytes that runs take on the disk."""
+        return upkeep.sizes(self, runs)
+
+    def remove_runs(self, runs: Sequence[str]) -> List[Tuple[str, str]]:
+        """Remove runs that nothing needs any more; those that stay, each with the reason."""
+        return upkeep.remove(self, runs)
+
+    def check(self) -> Dict[str, Any]:
+        """What a doctor wants to know about this machine."""
+        return upkeep.check(self)
 
     def changes(self, seen: Optional[Dict[str, int]]) -> Tuple[Dict[str, int], List[str]]:
         """Which runs had an end since the sizes in `seen`, and the new sizes; None starts now."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors
+from slurm.api import store
 from slurm.api.agent import Agent, AgentError
 from slurm.api.slurm_commands import JobStatus
 
@@ -24,6 +25,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "missing": errors.NoScheduler,
     "rundir": errors.RunDirError,
     "not-found": errors.RunNotFound,
+    "ambiguous": errors.AmbiguousRun,
     "untrusted": errors.UntrustedRun,
     "unreadable": errors.ResultUnreadable,
     "request": errors.CommandRefused,
@@ -31,6 +33,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "checksum": errors.TransferFailed,
     "too-large": errors.UsageError,
     "unknown": errors.ConnectionLost,
+    "needs": errors.NotDelivered,
     "agent": errors.ProtocolError,
 }
 
@@ -79,6 +82,7 @@ class Backend(ABC):
     kind = "local"
     #: Two clusters with the same target share one watcher and one connection.
     target: str = ""
+    _runtimes: dict[str, str] | None = None
 
     @abstractmethod
     def call(self, verb: str, *args: Any) -> Any:
@@ -103,6 +107,12 @@ class Backend(ABC):
         if not self._call("has_sdk", name):
             self._call("put_sdk", name, files)
 
+    def container_runtimes(self) -> dict[str, str]:
+        """What can run containers there: the name of each runtime, and where it was found."""
+        if self._runtimes is None:
+            self._runtimes = self._call("container_runtimes")
+        return self._runtimes
+
     def submit_job(
         self,
         run: str,
@@ -123,12 +133,13 @@ class Backend(ABC):
         )
         return ids
 
-    def resume_job(self, run: str, files: dict[str, bytes], **submission: Any) -> dict[int, str]:
-        """Like `submit_job`, where an earlier attempt may have submitted it; ids by part."""
-        given = {"parts": 1, "at_once": 1, "env": {}, "cwd": "", "options_set": (), **submission}
-        names = ("parts", "at_once", "env", "cwd", "options_set")
-        ids: list[tuple[int, str]] = self._call("resume", run, files, *(given[n] for n in names))
-        return dict(ids)
+    def recall(self, run: str) -> dict[int, str] | None:
+        """Go on with what an earlier attempt of a workflow began to submit: ids by part.
+
+        None: it had submitted nothing, and will not.
+        """
+        ids: list[tuple[int, str]] | None = self._call("recall", run)
+        return None if ids is None else dict(ids)
 
     def stop_workflow(self, run: str, index: int) -> None:
         """Let a workflow submit nothing more."""
@@ -233,9 +244,53 @@ class Backend(ABC):
         data: bytes = self._call("read_value", run, name)
         return data
 
+    def runs(self, after: str, sizes: dict[str, int], limit: int) -> dict[str, Any]:
+        """The runs that are there, newest first, with what is new since `after` and `sizes`."""
+        found: dict[str, Any] = self._call("runs", after, sizes, limit)
+        return found
+
+    def run_states(self, jobs: Sequence[tuple[str, str, float]]) -> dict[str, dict[str, Any]]:
+        """The scheduler's word on whole runs, each given as (run, job id, submitted)."""
+        found: dict[str, dict[str, Any]] = self._call("run_states", list(jobs))
+        return found
+
     def queue(self) -> list[JobStatus]:
         """This user's jobs that have not ended."""
         return [JobStatus(*row) for row in self._call("list", "queue")]
+
+    def budget(self, account: str) -> list[dict[str, Any]]:
+        """The limits of an account with their use; "" is the default account."""
+        found: list[dict[str, Any]] = self._call("budget", account)
+        return found
+
+    def usage(self, run: str, jobs: Sequence[str], since: float) -> dict[str, Any]:
+        """What a run's processes said they used, and what accounting says of these jobs."""
+        found: dict[str, Any] = self._call("usage", run, list(jobs), since)
+        return found
+
+    def run_sizes(self, runs: Sequence[str]) -> dict[str, int]:
+        """The bytes that runs take on the disk."""
+        found: dict[str, int] = self._call("run_sizes", list(runs))
+        return found
+
+    def remove_runs(self, runs: Sequence[str]) -> dict[str, str]:
+        """Remove runs with all in them; those that stay, each with the reason."""
+        return dict(self._call("remove_runs", list(runs)))
+
+    def check(self) -> dict[str, Any]:
+        """What a doctor wants to know about the place where the scheduler is."""
+        found: dict[str, Any] = self._call("check")
+        return found
+
+    def all_jobs(self) -> list[dict[str, Any]]:
+        """Everybody's jobs that have not ended."""
+        rows: list[dict[str, Any]] = self._call("list", "all_jobs")
+        return rows
+
+    def explain(self, job: JobKey) -> dict[str, Any]:
+        """What the scheduler can say about why a job waits; an empty `job`: it does not know it."""
+        found: dict[str, Any] = self._call("explain", job.bare, job.run)
+        return found
 
     def accounting(self, jobs: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting keeps of jobs since a time, one row per attempt."""
@@ -245,6 +300,34 @@ class Backend(ABC):
         """Run a program where the scheduler is, without a shell."""
         code, out, err = self._call("run", list(command), timeout)
         return code, out, err
+
+    def store_put(self, name: str, data: bytes) -> None:
+        """Store a small file below the base directory."""
+        self._call("store_put", name, data)
+
+    def store_unpack(self, name: str, archive: str) -> None:
+        """Unpack an archive of the store as a read-only folder of it."""
+        self._call("store_unpack", name, archive)
+
+    def store_list(self, sizes: bool = True) -> dict[str, Any]:
+        """What is stored once for many runs, and what of it queued runs need."""
+        found: dict[str, Any] = self._call("store_list", sizes)
+        return found
+
+    def store_remove(self, names: Sequence[str]) -> list[str]:
+        """Remove things from the store; those that were there."""
+        gone: list[str] = self._call("store_remove", list(names))
+        return gone
+
+    def environment_state(self, key: str) -> dict[str, Any]:
+        """How an environment fares."""
+        found: dict[str, Any] = self._call("environment_state", key)
+        return found
+
+    def environment_make(self, key: str, sdk: str) -> dict[str, Any]:
+        """Begin to make an environment where the agent is, and return at once."""
+        found: dict[str, Any] = self._call("environment_make", key, sdk)
+        return found
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes of the cluster."""
@@ -280,6 +363,8 @@ class LocalBackend(Backend):
 
     def call(self, verb: str, *args: Any) -> Any:
         """Call the agent's method."""
+        if verb in store.VERBS:
+            return store.VERBS[verb](self.agent, *args)
         return getattr(self.agent, verb)(*args)
 
 

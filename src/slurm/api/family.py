@@ -1,7 +1,9 @@
 """The agent's verbs about a workflow and the runs below it; called by the agent, on Python 3.6."""
 
+import contextlib
 import json
 import os
+import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
@@ -45,6 +47,46 @@ def _began(path: str) -> bool:
     """Whether a submission may have been made out of this run directory."""
     names = (rundir.intent_name(0), rundir.id_name(0), rundir.claim_name(0), rundir.pump_name(0))
     return any(os.path.lexists(os.path.join(path, name)) for name in names)
+
+
+def recall(agent: Any, run: str) -> Optional[List[Tuple[int, str]]]:
+    """Go on with a submission of a workflow that died, out of its run directory; ids by part.
+
+    None: nothing was submitted, and nothing will be. Should the sender live after all (on a node
+    that only seems lost), the claim that is made here ends whatever it submits.
+    """
+    path = agent._path(run)
+    claim = os.path.join(path, rundir.claim_name(0))
+    if not _began(path):
+        rundir.make_private_folder(os.path.dirname(claim))
+        with contextlib.suppress(FileExistsError):  # a job has claimed it meanwhile
+            os.symlink(rundir.NOBODY, claim)
+    if os.path.islink(claim) and os.readlink(claim) == rundir.NOBODY:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(path, rundir.METADATA))  # it is no run to be shown
+        return None
+    known = agent._part_ids(path)
+    if os.path.exists(os.path.join(path, rundir.pump_name(0))):
+        return sorted(known.items())  # a small job submits it when its turn has come
+    plan = _plan(path)
+    for part in range(min(plan["parts"], plan["at_once"])):
+        if part not in known:
+            job = agent.find_job(run, part) if agent._intended(path, part) else None
+            known[part] = job or agent._submit_part(path, part, plan, {})
+    return sorted(known.items())
+
+
+def _plan(path: str) -> Dict[str, Any]:
+    """How the parts of a run are submitted."""
+    try:
+        with open(os.path.join(path, rundir.PARTS)) as f:
+            return dict(json.load(f))
+    except OSError:
+        pass  # one job is no plan of its own
+    with open(os.path.join(path, rundir.SCRIPT)) as f:
+        flags = re.findall("^#SBATCH --([a-z-]+)", f.read(), re.MULTILINE)
+    cwd = str(_metadata(path).get("workdir") or path)
+    return {"parts": 1, "at_once": 1, "cwd": cwd, "options_set": flags}
 
 
 def stop(agent: Any, run: str, index: int) -> None:

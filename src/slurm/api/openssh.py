@@ -198,6 +198,15 @@ def ssh_command(how: SshSettings, control: str | None) -> list[str]:
     return [*words, "--", how.hostname, remote_command(how.python)]
 
 
+def shell_words(how: SshSettings, control: str | None, command: str, tty: bool) -> list[str]:
+    """The command that runs a line of shell there, over the open connection where there is one."""
+    # Of two equal options the first counts.
+    words = ["ssh", "-o", f"RequestTTY={'force' if tty else 'no'}", *how.words, *_common(how)]
+    if control is not None:
+        words += ["-o", f"ControlPath={control}"]
+    return [*words, "--", how.hostname, command]
+
+
 def login_words(how: SshSettings, control: str) -> list[str]:
     """The command that opens the control socket; ssh asks the user what the host wants."""
     words = ["ssh", "-fN", *how.words, *_common(how), "-o", "ControlMaster=yes"]

@@ -51,6 +51,17 @@ def _ask(command: Sequence[str]) -> Any:
         return None
 
 
+def succeeds(command: Sequence[str]) -> bool:
+    """Whether a short program ends well."""
+    nowhere = subprocess.DEVNULL
+    try:
+        return not subprocess.call(
+            list(command), stdin=nowhere, stdout=nowhere, stderr=nowhere, timeout=30, cwd="/"
+        )
+    except (OSError, subprocess.SubprocessError):
+        return False
+
+
 def version(python: str) -> Optional[List[Any]]:
     """The path and version of an interpreter; None where it cannot be started."""
     found = _ask([python, "-I", "-S", "-c", _ASK])

@@ -9,7 +9,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, List, Optional
 
-from slurm.api import frames, places, pythons, transfer
+from slurm.api import frames, places, pythons, store, transfer
 from slurm.api.agent import Agent, AgentError
 from slurm.api.pushes import Watched
 from slurm.api.slurm_scheduler import SlurmScheduler
@@ -22,14 +22,16 @@ FINISH = 150.0
 #: The verbs of the agent that a client may ask for.
 VERBS = frozenset(
     (
-        "submit", "resume", "advance", "order_step", "append_calls", "tell_pilot", "stop_parts",
-        "find_job", "status", "request", "stop_workflow", "cancel_below", "family", "list",
-        "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value", "read",
-        "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
+        "submit", "resume", "recall", "advance", "order_step", "append_calls", "tell_pilot",
+        "stop_parts", "find_job", "status", "request", "stop_workflow", "cancel_below", "family",
+        "list", "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value",
+        "read", "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
+        "container_runtimes", "runs", "run_states", "explain", "run_sizes", "remove_runs", "usage",
+        "check", "budget",
     )
 )  # fmt: skip
 #: Those that must not be carried out by two senders at the same time.
-ALONE = frozenset(("submit", "resume"))
+ALONE = frozenset(("submit", "resume", "recall"))
 
 
 class Conversation:
@@ -100,6 +102,8 @@ class Conversation:
             return other
         if verb in transfer.VERBS:
             return lambda *rest: transfer.VERBS[verb](agent.base, *rest)
+        if verb in store.VERBS:
+            return lambda *rest: store.VERBS[verb](agent, *rest)
         if verb == "once":
             return lambda token, name, rest: places.once(
                 agent.base, token, lambda: self._find(name)(*rest)
@@ -150,6 +154,7 @@ class Conversation:
         answer["problem"] = problem
         answer["sdk"] = agent.has_sdk(sdk)
         answer["home"] = os.path.expanduser("~")
+        answer["executable"] = sys.executable
         answer["agent_python"] = list(sys.version_info[:3])
         answer["python"] = pythons.find(python)
         answer["pid"] = os.getpid()

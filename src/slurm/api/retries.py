@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api.retry_rules import (
@@ -29,6 +29,7 @@ from slurm.api.retry_rules import (
     script_of,
 )
 from slurm.model.states import JobState, parse_state
+from slurm.runner import batches
 
 #: How long one waits for another that submits the same part.
 PATIENCE = 20.0
@@ -163,7 +164,7 @@ def _judgement(
         state, code = states.get(index, ("", None))
         if index in exits:
             code = exits[index].number("code")
-        failure = failure_of(troubles.get(index), state, code, index in exits)
+        failure = failure_of(troubles.get(index), state, code, exits.get(index))
         letter = letter_for(policy["rules"], failure, retries_of(part.token))
         if os.path.exists(os.path.join(path, rundir.no_retry_name(index))):
             letter = None
@@ -179,7 +180,7 @@ def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
     bare = part.job.partition(";")[0]
     values, troubles, exits = set(), {}, {}  # type: Any, Any, Any
     latest = []  # type: List[Tuple[int, str, rundir.Event]]
-    for record in rundir.all_records(path):
+    for record in _records(path):
         good = record.kind == rundir.VALUE and not record.header.get("oom")
         if good and record.rank == 0:
             values.add(record.index)
@@ -199,6 +200,16 @@ def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
             exits[event.number("index")] = event
     # With several ranks one may have a value while another failed.
     return {i for i in values if i not in troubles}, troubles, exits
+
+
+def _records(path: str) -> Iterator[rundir.Record]:
+    """What was recorded about calls; of a packed map about its jobs, not about their items."""
+    packed = bool((_json(os.path.join(path, rundir.METADATA)) or {}).get("pack"))
+    for record in rundir.all_records(path):
+        if not packed:
+            yield record
+        elif record.kind == batches.PACK:
+            yield record._replace(kind=str(record.header.get("outcome")))
 
 
 def _states(
@@ -273,6 +284,9 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
         text = script_of(f.read(), part, flags)
     name = f"{rundir.SUBMIT}/{token}.sh"
     rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
+    if part.array:
+        begun = rundir.none_begun(1 + max(part.indexes) - part.offset)
+        rundir.write_atomically(os.path.join(path, rundir.begun_name(token)), begun, sync=False)
     plan = _json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
     try:
         job = agent._sbatch(path, name, plan, {})
@@ -328,6 +342,8 @@ def _find(agent: Any, path: str, token: str) -> str:
 def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
     """Whether a call has a value ("ready"), failed ("failed"), or which jobs to wait for."""
     path = agent._path(run)
+    pack = (_json(os.path.join(path, rundir.METADATA)) or {}).get("pack")
+    index = index // int(pack[0]) if pack else index  # an item shares the fate of its job
     token = first_token(path, index)
     while True:
         part = part_of(path, token)

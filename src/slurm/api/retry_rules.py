@@ -22,6 +22,10 @@ _BY_STATE = {
 }
 
 
+#: What a job of a packed map says of itself when items are left.
+_BY_ERROR = {"JobOutOfMemory": "oom", "TimeLimitReached": "timeout"}
+
+
 class Failure(NamedTuple):
     """How a call failed: the kind, the names of the exception's classes, and a line about it."""
 
@@ -31,15 +35,20 @@ class Failure(NamedTuple):
 
 
 def failure_of(
-    record: Optional[rundir.Record], state: str, exit_code: Optional[int], ended: bool
+    record: Optional[rundir.Record],
+    state: str,
+    exit_code: Optional[int],
+    ended: Optional[rundir.Event],
 ) -> Failure:
     """The failure of a call, out of its record, the scheduler's state and the script's end."""
     header = record.header if record is not None else {}
-    if header.get("oom") or state == "OUT_OF_MEMORY":
+    ranks_oom = ended is not None and "oom" in ended.fields
+    if header.get("oom") or ranks_oom or state == "OUT_OF_MEMORY":
         return Failure("oom", (), "its memory was used up")
     if record is not None and not (header.get("stopped") and state in _BY_STATE):
         if header.get("error"):
-            return Failure("refused", (), str(header.get("message", "")))
+            kind = _BY_ERROR.get(str(header["error"]), "refused")
+            return Failure(kind, (), str(header.get("message", "")))
         if record.kind == rundir.EXIT:
             return Failure("exited", EXITED + ANY, "it called sys.exit")
         text = "{}: {}".format(header.get("type", "?"), header.get("message", ""))
@@ -48,7 +57,7 @@ def failure_of(
         return Failure(_BY_STATE[state], (), f"it ended as {state}")
     if exit_code == rundir.EXIT_NOT_WRITTEN:
         return Failure("unwritten", (), "its result could not be written")
-    if not ended and state in ("", "REVOKED"):
+    if ended is None and state in ("", "REVOKED"):
         return Failure("node_fail", (), "the scheduler has forgotten it")
     return Failure("died", DIED + ANY, f"it ended with exit code {exit_code} and left no result")
 

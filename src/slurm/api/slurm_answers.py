@@ -6,7 +6,7 @@ are run with `command_env`, and the file runs on Python 3.6.
 # Shipped to old Pythons, so no newer syntax:
 
 import re
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from slurm.api.slurm_commands import UnreadableAnswer, scontrol_records
 
@@ -123,6 +123,125 @@ def parse_partitions(text: str) -> List[PartitionStatus]:
         limits = (available, time_limit, _text(default_time))
         rows.append(PartitionStatus(name, default, *limits, an, idn, on, n, ac, ic, oc, c))
     return rows
+
+
+# ---- the whole queue ----------------------------------------------------------------------------
+
+
+class QueuedJob(NamedTuple):
+    """One job of anybody that has not ended; the pending rest of an array is one row."""
+
+    job_id: str
+    state: str
+    user: str
+    partition: str
+    cpus: int
+    nodes: int
+    #: Seconds since it began; 0 while it waits.
+    elapsed: int
+    #: Seconds that it may run; None for no limit.
+    time_limit: Optional[int]
+    priority: int
+    #: Why it waits, or the nodes that it has.
+    where: str
+    name: str
+
+
+def all_jobs_command() -> List[str]:
+    """Ask for everybody's jobs; the answer is for `parse_all_jobs`."""
+    fields = ("%i", "%T", "%u", "%P", "%C", "%D", "%M", "%l", "%Q", "%R", "%j")
+    return ["squeue", "-h", "-a", "-o", "\x1f".join(fields)]
+
+
+def parse_all_jobs(text: str) -> List[QueuedJob]:
+    """The rows of `all_jobs_command`; a name with a line break loses what follows it."""
+    rows = []
+    for line in text.split("\n"):
+        fields = line.split("\x1f", 10)
+        if len(fields) != 11:
+            continue
+        job, state, user, partition, cpus, nodes, elapsed, limit, priority, where, name = fields
+        rows.append(
+            QueuedJob(
+                job,
+                state,
+                user,
+                partition,
+                int(cpus),
+                int(nodes.partition("-")[0]),
+                clock_seconds(elapsed) or 0,
+                clock_seconds(limit),
+                int(priority),
+                where.strip("()"),
+                name,
+            )
+        )
+    return rows
+
+
+def clock_seconds(text: str) -> Optional[int]:
+    """`1-02:03:04`, `02:03` as seconds; None for UNLIMITED, INVALID and the like."""
+    days, _, clock = text.rpartition("-")
+    parts = clock.split(":")
+    if not all(part.isdigit() for part in parts) or (days and not days.isdigit()):
+        return None
+    seconds = 0
+    for part in parts if len(parts) > 1 else [parts[0], "0"]:
+        seconds = seconds * 60 + int(part)
+    return seconds + int(days or 0) * 86400
+
+
+# ---- what jobs used -----------------------------------------------------------------------------
+
+_USED_FIELDS = "JobID,State,ElapsedRaw,TotalCPU,AllocCPUS,ReqMem,MaxRSS,NNodes,TimelimitRaw,WorkDir"
+
+
+def used_command(job_ids: Sequence[str], since: float) -> List[str]:
+    """Ask accounting what jobs and their steps used; the answer is for `parse_used`."""
+    start = "uts{}".format(max(1000000, int(since)))
+    plain = ["sacct", "-n", "-P", "--units=K", "--starttime", start, "--delimiter", "\x1f"]
+    return [*plain, "-o", _USED_FIELDS, "-j", ",".join(job_ids)]
+
+
+def parse_used(text: str) -> List[Dict[str, Any]]:
+    """One row per job: what its steps used at most, in bytes and seconds."""
+    rows = {}  # type: Dict[str, Dict[str, Any]]
+    for line in text.split("\n"):
+        fields = line.split("\x1f", 9)
+        if len(fields) != 10:
+            continue
+        job, state, elapsed, cpu, cpus, asked, peak, nodes, limit, work_dir = fields
+        bare, dot, _ = job.partition(".")
+        if not dot:
+            rows[job] = {
+                "job_id": job,
+                "state": state.split(" ")[0],
+                "elapsed": int(elapsed or 0),
+                "cpu": cpu_seconds(cpu),
+                "cpus": int(cpus or 0),
+                "asked": _kib(asked.rstrip("cn")),
+                "per_cpu": asked.endswith("c"),
+                "peak": 0,
+                "nodes": int(nodes or 1),
+                "time_limit": int(limit) * 60 if limit.isdigit() else None,
+                "work_dir": work_dir,
+            }
+        elif bare in rows:
+            rows[bare]["peak"] = max(rows[bare]["peak"], _kib(peak))
+    return list(rows.values())
+
+
+def _kib(text: str) -> int:
+    """`51200K` in bytes."""
+    found = re.match(r"([0-9.]+)K?\Z", text)
+    return int(float(found.group(1)) * 1024) if found else 0
+
+
+def cpu_seconds(text: str) -> float:
+    """`1-02:03:04` or `03:04.567` as seconds."""
+    whole, _, fraction = text.partition(".")
+    seconds = clock_seconds(whole)
+    return 0.0 if seconds is None else seconds + float("0." + (fraction or "0"))
 
 
 # ---- settings and version -----------------------------------------------------------------------

@@ -6,10 +6,12 @@ import re
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from slurm.api import door, reasons
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
 from slurm.api.agent import AgentError
 from slurm.api.slurm_commands import JobStatus
+from slurm.api.upkeep import count_call
 from slurm.model.ids import collapse_array_spec
 
 #: Slurm's commands retry by themselves for about a minute when the controller is away.
@@ -124,6 +126,30 @@ class SlurmScheduler:
             texts.append(done.stdout if done.code == 0 else "")
         return answers.parse_submit_limit("\n".join(texts))
 
+    def explain(self, job_id: str) -> Dict[str, Any]:
+        """All that Slurm can say about why a job waits."""
+        return reasons.facts(self._told, job_id)
+
+    def budget(self, account: str) -> List[Dict[str, Any]]:
+        """The limits of an account of this user's, "" for the default one, with their use."""
+        return reasons.budget(self._told, getpass.getuser(), account)
+
+    def used(self, job_ids: Sequence[str], since: float) -> List[Dict[str, Any]]:
+        """What accounting says that jobs used, a row per job; nothing where there is none."""
+        return answers.parse_used(self._told(answers.used_command(job_ids, since)))
+
+    def _told(self, command: List[str]) -> str:
+        """What a command printed; "" where it failed: an answer with a gap is better than none."""
+        done = self._run(command, QUERY_TIMEOUT)
+        if done.code != 0 and answers.is_unreachable(done.stderr):
+            raise AgentError("unreachable", f"{command[0]} did not answer", done.stderr.split("\n"))
+        return done.stdout if done.code == 0 else ""
+
+    def all_jobs(self) -> List[Dict[str, Any]]:
+        """Every user's jobs that have not ended, as dictionaries."""
+        rows = answers.parse_all_jobs(self._query(answers.all_jobs_command()).stdout)
+        return [dict(row._asdict()) for row in rows]
+
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
         done = self._run(answers.version_command(), QUERY_TIMEOUT)
@@ -147,25 +173,18 @@ class SlurmScheduler:
         self, command: List[str], timeout: float, env: Any = None, cwd: Any = None
     ) -> ExecResult:
         self.calls += 1
+        count_call()
         if env is None:
             env = commands.command_env(os.environ)
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=env,
-                cwd=cwd,
-                timeout=timeout,
-            )
+            done = door.run(command, timeout, env, cwd)
         except subprocess.TimeoutExpired:
             text = f"{command[0]} did not answer within {timeout:.0f} s"
             raise AgentError("timeout", text) from None
         except OSError as error:
             raise AgentError("missing", f"{command[0]} cannot be started: {error}") from error
         return ExecResult(
-            done.returncode,
+            done.code,
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "replace"),
         )

@@ -118,7 +118,7 @@ class SshBackend(Backend):
             raise AssertionError
 
     def _connect(self) -> Link:
-        control = self._control()
+        control = self.control()
         if control is not None and self._link is not None and self._link.stalled:
             # The control process may believe in a connection that is gone: a new one is made.
             _run(openssh.control_words(self.how, control, "exit"))
@@ -131,7 +131,7 @@ class SshBackend(Backend):
             _run(openssh.control_words(self.how, control, "exit"))
             return self._open(control)
 
-    def _control(self) -> str | None:
+    def control(self) -> str | None:
         """Our own control socket; None where the user's configuration has one for this host."""
         if sys.platform == "win32":
             return None
@@ -227,6 +227,14 @@ class SshBackend(Backend):
             self._versions[python] = self._call("python_version", python)
         found = self._versions[python]
         return None if found is None else (str(found[0]), (int(found[1][0]), int(found[1][1])))
+
+    def find_python(self, version: tuple[int, int]) -> str | None:
+        """A Python of this version there."""
+        key = "{}.{}".format(*version)
+        if key not in self._versions:
+            self._versions[key] = self._call("find_python", version)["same"]
+        found = self._versions[key]
+        return None if found is None else str(found[0])
 
     def find_module(self, python: str, module: str) -> tuple[str, str] | None:
         """Where a Python there would import a module from, and the hash of the file."""

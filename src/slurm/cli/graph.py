@@ -2,64 +2,74 @@
 
 from __future__ import annotations
 
-import json
-import os
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from slurm import Cluster, rundir
-from slurm.cli import DONE
-from slurm.graph import read_graph, render
-
-app = App(
-    name="graph",
-    help="Draw the jobs of a workflow, what waits for what, with states and times.",
-    help_format="plaintext",
-)
+from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.screen import Screen
+from slurm.graph import Graph, read_graph, render
 
 
-@app.default
+@dataclass(frozen=True)
+class GraphNode:
+    """One run of a graph."""
+
+    run: Annotated[str, "Its name, relative to the base directory."]
+    task: Annotated[str, "The task's name."]
+    job_id: Annotated[str, "Its job, of a map its first array; empty: not submitted yet."]
+    state: Annotated[str, "The state of the whole."]
+    calls: Annotated[dict[str, int], "How many of its calls are in which state."]
+    after: Annotated[list[str], "The runs that it waits for."]
+    parent: Annotated[str | None, "The workflow that submitted it."]
+    seconds: Annotated[int | None, "From the first begin to the last end; null: not over."]
+
+
+@dataclass(frozen=True)
+class GraphShown(Answer):
+    """The graph of a run."""
+
+    root: Annotated[str, "The run that was asked for."]
+    nodes: Annotated[list[GraphNode], "All runs of the graph, the root first."]
+    drawing: Annotated[str, "What the command prints without --json: text, Mermaid or SVG."]
+    written: Annotated[str | None, "The file that the drawing was written to."]
+
+    def lines(self, screen: Screen) -> Iterable[str]:
+        """The drawing, unless a file has it."""
+        return [] if self.written else self.drawing.rstrip("\n").split("\n")
+
+
 def graph(
-    run: Annotated[str, Parameter(help="A run: its name, its directory or its job id.")],
+    run: Run,
     *,
     format: Annotated[str, Parameter(help="text, mermaid or svg.")] = "text",
     output: Annotated[Path | None, Parameter(help="Write to this file.")] = None,
-    base: Annotated[
-        Path | None, Parameter(name="--job-base-dir", help="The directory of all runs.")
-    ] = None,
-    cluster: Annotated[
-        str | None, Parameter(help="A profile of the Slurmfile, instead of --job-base-dir.")
-    ] = None,
-) -> int:
-    """Draw the graph of a run."""
-    text = render(read_graph(_cluster(run, base, cluster), run), format)
-    if output is None:
-        print(text, end="")
-    else:
+    common: Common = COMMON,
+) -> GraphShown:
+    """Draw the jobs of a workflow, what waits for what, with states and times."""
+    found = read_graph(common.connect(run), run)
+    text = render(found, format)
+    if output is not None:
         output.write_text(text)
-    return DONE
+    return GraphShown(found.root.run, _nodes(found), text, None if output is None else str(output))
 
 
-def _cluster(run: str, base: Path | None, profile: str | None) -> Cluster:
-    """The cluster that the run belongs to; a directory tells it by itself."""
-    if profile is not None:
-        return Cluster.from_env(profile)
-    path = Path(os.path.expanduser(run)).absolute()
-    if path.is_dir() and base is None:
-        base = next((p for p in path.parents if (p / rundir.BASE_IDS).is_dir()), None)
-    plain = Cluster(job_base_dir=base)
-    place = Path(os.path.expanduser(plain.directory))
-    return Cluster(_scheduler_of(place, run), job_base_dir=place)
+def _nodes(found: Graph) -> list[GraphNode]:
+    from collections import Counter
 
-
-def _scheduler_of(base: Path, run: str) -> str:
-    """Where the run was submitted to, as its own environment file says."""
-    link = base / rundir.BASE_IDS / run.partition("_")[0]
-    folder = link.resolve() if link.is_symlink() else base / os.path.expanduser(run)
-    try:
-        found = json.loads((folder / rundir.ENVIRONMENT).read_text())
-        return str(found["cluster"]["scheduler"])
-    except (OSError, ValueError, KeyError):
-        return "local"
+    return [
+        GraphNode(
+            node.run,
+            node.name,
+            node.job_id,
+            node.state,
+            dict(Counter(node.calls.values())),
+            list(node.upstream),
+            node.parent,
+            node.seconds,
+        )
+        for node in found.nodes.values()
+    ]

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from slurm.api import openssh
 from slurm.cli import DONE, UNREACHABLE
-
-app = App(
-    name="login",
-    help="Open a connection to a login node that asks for a password or a second factor.",
-    help_format="plaintext",
-)
+from slurm.cli.frame import FORM, Form, Said
 
 
-@app.default
+@dataclass(frozen=True)
+class LoggedIn(Said):
+    """Whether the connection is there now."""
+
+    host: Annotated[str, "The login node."]
+
+    @property
+    def exit_code(self) -> int:
+        """3 where no connection could be made."""
+        return DONE if self.done else UNREACHABLE
+
+
 def login(
     host: Annotated[str, Parameter(help="The login node, as in Cluster(hostname=...).")],
     *,
@@ -32,7 +39,8 @@ def login(
     close: Annotated[
         bool, Parameter(negative="", help="End the open connection instead of making one.")
     ] = False,
-) -> int:
+    form: Form = FORM,
+) -> LoggedIn:
     """Open the connection that programs of yours then share; ssh asks what the host wants to know.
 
     It stays open until this machine loses it, or until `slurm login HOST --close`. Give the same
@@ -49,17 +57,15 @@ def login(
     control = openssh.control_path(how)
     if close:
         done = _run(openssh.control_words(how, control, "exit"), quiet=True)
-        print(f"{how.name}: " + ("closed" if done == 0 else "no connection was open"))
-        return DONE
+        text = "closed" if done == 0 else "no connection was open"
+        return LoggedIn(True, f"{how.name}: {text}", how.name)
     if _run(openssh.control_words(how, control, "check"), quiet=True) == 0:
-        print(f"{how.name}: already logged in")
-        return DONE
+        return LoggedIn(True, f"{how.name}: already logged in", how.name)
     # ssh itself talks to the terminal: what is typed there never passes through this program.
     if _run(openssh.login_words(how, control), quiet=False) != 0:
-        print(f"{how.name}: no connection was made; ssh says above why")
-        return UNREACHABLE
-    print(f"{how.name}: logged in")
-    return DONE
+        text = f"{how.name}: no connection was made; ssh says above why"
+        return LoggedIn(False, text, how.name)
+    return LoggedIn(True, f"{how.name}: logged in", how.name)
 
 
 def _run(command: list[str], quiet: bool) -> int:

@@ -2,48 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
-from slurm import ArrayJob, Cluster
-from slurm.cli import DONE
-from slurm.errors import UsageError
-
-app = App(
-    name="logs",
-    help="Show what a job printed, or follow it while it runs.",
-    help_format="plaintext",
-)
+from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.opened import open_run
+from slurm.cli.screen import Screen
 
 
-@app.default
+@dataclass(frozen=True)
+class LogLine(Answer):
+    """One line of a log; with --json each line is one object."""
+
+    job_id: Annotated[str, "The job that printed it."]
+    stream: Annotated[str, "`out` or `err`."]
+    line: Annotated[str, "The line, without its end."]
+
+    def lines(self, screen: Screen) -> list[str]:
+        """The line as it is."""
+        return [self.line]
+
+
 def logs(
-    run: Annotated[str, Parameter(help="A run or a job id; of an array such as 123_4.")],
+    run: Run,
     *,
     follow: Annotated[
         bool, Parameter(name=["--follow", "-f"], negative="", help="Until the job is over.")
     ] = False,
     lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many last lines.")] = 10,
     stderr: Annotated[bool, Parameter(negative="", help="The other stream.")] = False,
-    cluster: Annotated[str | None, Parameter(help="A profile of the Slurmfile.")] = None,
-    hostname: Annotated[str | None, Parameter(help="A login node, reached by ssh.")] = None,
-    base: Annotated[
-        str | None, Parameter(name="--job-base-dir", help="The directory of all runs.")
-    ] = None,
-) -> int:
+    task: Annotated[int | None, Parameter(help="Of an array: the one with this number.")] = None,
+    rank: Annotated[int | None, Parameter(help="Of a job with ranks: this one's lines.")] = None,
+    common: Common = COMMON,
+) -> Iterator[LogLine]:
     """Print the last lines of a job's log; with --follow each new one as it comes."""
-    place = (
-        Cluster.from_env(cluster)
-        if cluster is not None
-        else Cluster(hostname=hostname, job_base_dir=base)
-    )
-    job = place.attach(run)
-    if isinstance(job, ArrayJob):
-        raise UsageError(
-            f"{run} is an array of {len(job)} jobs, each with a log of its own",
-            hint=f"name one of them: slurm logs {job[0].id}",
-        )
-    for line in job.tail(lines, follow=follow, stderr=stderr):
-        print(line, flush=True)
-    return DONE
+    job = open_run(common, run, ask=False).of_task(task).one("logs")
+    stream = "err" if stderr else "out"
+    for line in job.tail(lines, follow=follow, stderr=stderr, rank=rank, labels=True):
+        yield LogLine(job.id, stream, line)

@@ -145,6 +145,8 @@ OPTIONS: tuple[OptionSpec, ...] = (
     OptionSpec("all_ranks", None, of.flag, "The result is the list of all ranks' values."),
     OptionSpec("launch", None, of.choice("srun", "torchrun", "once"),
                "Who starts the ranks; `once`: one process, whatever the job has."),
+    OptionSpec("srun_args", None, of.words,
+               "More words for srun, which then starts the function, also a single process."),
     OptionSpec("cache", None, again.caching,
                "Keep the value: a call that was made before is not made again."),
     OptionSpec("retry", None, again.retrying, "When a call that failed runs again: a `Retry`."),

@@ -330,6 +330,16 @@ def shell_lines(value: object, name: str) -> tuple[str, ...]:
     return tuple(pieces)
 
 
+def words(value: object, name: str) -> tuple[str, ...]:
+    """Words of a command line, each as it is."""
+    if not isinstance(value, (list, tuple)):
+        refuse(name, value, "must be a list of words", f'write {name}=["--cpu-bind=none"]')
+    for item in value:
+        if not isinstance(item, str) or "\0" in item:
+            refuse(name, item, "is not a word")
+    return tuple(_encodable(item, name) for item in value)
+
+
 def module_names(value: object, name: str) -> tuple[str, ...]:
     """The names of environment modules."""
     one = shaped(r"[A-Za-z0-9_.][A-Za-z0-9_.+/@:=~-]*", '"cuda/12.4"')

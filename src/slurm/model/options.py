@@ -104,6 +104,7 @@ class TaskOptions(TypedDict, total=False):
     teardown: str | Sequence[str] | None
     all_ranks: bool | None  # the result is the list of all ranks' values
     launch: str | None  # "srun", "torchrun", or "once": one process, whatever the job has
+    srun_args: Sequence[str] | None  # ["--cpu-bind=none"]
     cache: bool | str | Callable[..., str] | None  # True, or text for the code, or a key function
     retry: Retry | int | Mapping[str, object] | None  # Retry(times=2, oom="mem*2")
     sbatch: Mapping[str, bool | int | str] | None  # any other flag: {"core-spec": 2}

@@ -253,6 +253,8 @@ def parse_state(text: Union[str, Iterable[str], None]) -> JobState:
     """
     if text is None:
         return JobState.UNKNOWN
+    if isinstance(text, str) and text in _BY_NAME:
+        return _BY_NAME[text]  # what nearly every answer is, and long lists have thousands of
     parts = [text] if isinstance(text, str) else text
     states: List[JobState] = []
     for part in parts:

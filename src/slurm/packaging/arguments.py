@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.errors import UnpicklableArgument, UsageError
+from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError
 
 #: Objects of a map that are at least this large and occur again are stored once.
 SHARE_FROM = 64 << 10
@@ -69,13 +69,16 @@ def ship_arguments(
     context: tuple[str, int | None] | None,
     common: Mapping[str, Any] | None = None,
     label: bool = False,
+    refer: Callable[[Any], Any] | None = None,
 ) -> ShippedArguments:
     """Pickle calls; what does not fit or cannot be sent is refused by name.
 
     `label` is for the calls of a map: errors name the item, and what items share is stored once.
+    `refer` says what stands for a Job, for calls that are not sent yet; what is large is apart.
     """
     shape = _Shape(function, context, common or {})
-    pickled = _Pickled()
+    pickled = _Pickled(refer)
+    sharing = label or refer is not None
     shared_kwargs: list[bytes] = []
     if common:
         call = Call((), common)
@@ -88,7 +91,7 @@ def ship_arguments(
         if _is_plain(call):
             blobs.append(pickle.dumps(value, protocol=5))
             continue
-        blobs.append(_refusable(shape, pickled, call, where, value, sharing=label))
+        blobs.append(_refusable(shape, pickled, call, where, value, sharing))
     shared = pickled.shared()
     if shared and not shared_kwargs:
         shared_kwargs = [pickled.dump([{}])]
@@ -110,9 +113,15 @@ class Required:
     def __init__(self, job: Any) -> None:
         self.job = job
 
-    def __slurm_reference__(self) -> tuple[str, str, int]:
-        """The runner checks that the value is there."""
-        return ("check", self.job.run, self.job.index)
+    def __slurm_reference__(self) -> tuple[str, str, int, int]:
+        """The runner checks that the value is there; of a job of a packed map, those of its items.
+
+        They are the calls from a first one up to, and without, a second.
+        """
+        items = range(self.job.index, self.job.index + 1)
+        if self.job.packed is not None:
+            items = self.job.packed.pack.items_of(self.job.index)
+        return ("check", self.job.run, items.start, items.stop)
 
 
 class _Shape:
@@ -183,8 +192,9 @@ class _Shape:
 class _Pickled:
     """Pickles one call after the other, and keeps what they share apart."""
 
-    def __init__(self) -> None:
+    def __init__(self, refer: Callable[[Any], Any] | None = None) -> None:
         self.upstream: dict[str, Any] = {}
+        self._refer = refer
         self._large: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
         self._blobs: dict[int, bytes] = {}
@@ -198,7 +208,7 @@ class _Pickled:
         """What stands for this object in a pickle; None: itself."""
         find = getattr(type(obj), "__slurm_reference__", None)
         if find is not None:
-            reference = find(obj)
+            reference = find(obj) if self._refer is None else self._refer(obj)
             self.upstream[repr(reference[1:])] = getattr(obj, "job", obj)
             return reference
         if sharing and _is_large(obj):
@@ -259,6 +269,8 @@ def _refusable(
 ) -> bytes:
     try:
         return pickled.dump(value, sharing)
+    except UpstreamFailed:
+        raise
     except Exception as error:  # pickling calls code of any class
         raise _blame(shape, call, where, error) from error
 

@@ -9,11 +9,11 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from slurm.errors import PythonMismatch
 from slurm.packaging.function import by_value_reason, travelling
-from slurm.rendering import Environment
 
 if TYPE_CHECKING:
     from slurm.api.ssh import SshBackend
@@ -31,20 +31,45 @@ def remote_of(cluster: Cluster) -> SshBackend | None:
     return cast("SshBackend", getattr(backend, "inner", backend))
 
 
-def prepare_remote(
+def why_by_value(
     backend: SshBackend, function: Callable[..., Any], options: Mapping[str, object]
-) -> tuple[Environment, str | None]:
-    """The environment of a call over there, and why its function travels by value, if it does."""
-    reason = by_value_reason(function)
-    python, version = _python(backend, options)
-    if reason is None:
-        reason = _not_there(backend, python or _any(backend), function)
+) -> str | None:
+    """Why a function travels by value to a cluster that has only what is installed there."""
+    python = _python(backend, options)[0] or _any(backend)
+    return by_value_reason(function) or _not_there(backend, python, function)
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    """The Python of a job over there."""
+
+    #: None: the cluster has none that fits, one has to be provided.
+    python: str | None
+    version: str
+    #: What can make an environment there, and what else can run beside the function.
+    maker: str
+    outside: str
+    #: What was found there, for messages.
+    tried: str
+
+
+def interpreter(
+    backend: SshBackend,
+    options: Mapping[str, object],
+    reason: str | None,
+    wanted: str | None = None,
+) -> Interpreter:
+    """Which Python runs a call over there; one of another version only by reference."""
     here = (sys.version_info[0], sys.version_info[1])
-    if python is None and reason is None:
-        python = _any(backend)
-        version = OLDEST
-    if python is None:
-        raise _mismatch(backend, reason)
+    facts = backend.facts()["python"]
+    python, version = _python(backend, options)
+    if wanted is not None and version != _numbers(wanted):
+        python, version = backend.find_python(_numbers(wanted)), _numbers(wanted)
+    elif python is None:
+        # By reference the newest one there will do; by value only the client's own version.
+        found = facts["any"] if reason is None else None
+        python = str(found[0]) if found else None
+        version = (found[1][0], found[1][1]) if found else here
     if version is not None and (version < OLDEST or (reason and version != here)):
         told = f"{reason}, pickled on Python {here[0]}.{here[1]}" if reason else "by reference"
         raise PythonMismatch(
@@ -52,8 +77,15 @@ def prepare_remote(
             f"but the function travels {'by value' if reason else ''} ({told})",
             hint=f"use a Python {here[0]}.{here[1]} there: python=...; or install the module there",
         )
-    why = f"Python {backend.how.hostname} has; the code travels with the run"
-    return Environment(python=python, kind="none", why=why), reason
+    maker = str((facts["same"] or facts["any"] or [backend.facts()["executable"]])[0])
+    outside = str((facts["same"] or facts["any"] or [""])[0])
+    tried = ", ".join(facts["tried"]) or "none"
+    return Interpreter(python, "{}.{}".format(*(version or here)), maker, outside, tried)
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, _, minor = version.partition(".")
+    return int(major), int(minor)
 
 
 def _python(
@@ -74,17 +106,6 @@ def _python(
 def _any(backend: SshBackend) -> str | None:
     found = backend.facts()["python"]["any"]
     return str(found[0]) if found else None
-
-
-def _mismatch(backend: SshBackend, reason: str | None) -> PythonMismatch:
-    tried = ", ".join(backend.facts()["python"]["tried"]) or "none found"
-    here = "{}.{}".format(*sys.version_info)
-    return PythonMismatch(
-        f"{backend.how.hostname} has no Python {here} ({tried}), and the function travels by "
-        f"value: {reason}",
-        hint=f'say where Python {here} is there: Cluster(..., python="/path/to/python{here}"); or '
-        "use here a Python of the version there",
-    )
 
 
 def _not_there(backend: SshBackend, python: str | None, function: Callable[..., Any]) -> str | None:
@@ -127,14 +148,16 @@ _lock = threading.Lock()
 
 
 @contextlib.contextmanager
-def users_modules_by_value() -> Iterator[None]:
+def users_modules_by_value(held: Callable[[str], bool]) -> Iterator[None]:
     """While it is open, functions and classes of the user's own modules are pickled by value.
 
-    The far side cannot import them: a script's `import helpers` has to travel with it.
+    The far side cannot import them: a script's `import helpers` has to travel with it. Those that
+    are `held` there go by name.
     """
     import cloudpickle
 
     own = [module for module in list(sys.modules.values()) if _travels(module)]
+    own = [module for module in own if not held(module.__name__)]
     names = [module.__name__ for module in own]
     with _lock:
         for module in own:
@@ -155,11 +178,11 @@ def users_modules_by_value() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def sending_to(backend: SshBackend) -> Iterator[None]:
+def sending_to(backend: SshBackend, held: Callable[[str], bool] | None) -> Iterator[None]:
     """While it is open, what is pickled is made for a cluster that shares no files with us."""
     from slurm.files import sent_by
 
-    with users_modules_by_value(), sent_by(backend):
+    with users_modules_by_value(held or (lambda _: False)), sent_by(backend):
         yield
 
 

@@ -6,7 +6,7 @@ import functools
 import os
 
 #: What only a client needs stays at home.
-CLIENT_ONLY = ("bridge", "cli", "dashboard", "monitor", "stack", "submitit")
+CLIENT_ONLY = ("bridge", "cli", "dashboard", "monitor", "stack")
 
 
 @functools.lru_cache(maxsize=1)

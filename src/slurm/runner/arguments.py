@@ -81,7 +81,8 @@ class _Unpickler(_pickle.Unpickler):
     def persistent_load(self, pid: Any) -> Any:
         kind = pid[0]
         if kind == "check":
-            self._values.ready(pid[1], pid[2])
+            for index in range(pid[2], pid[3]):
+                self._values.ready(pid[1], index)
             return None
         if kind == "job":
             return self._values.get(pid[1], pid[2])

@@ -4,7 +4,7 @@ import json
 import struct
 import sys
 from array import array
-from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
+from typing import Any, Container, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from slurm import rundir
 
@@ -86,13 +86,17 @@ def decode_batch(record: rundir.Record) -> Batch:
     return Batch(record, int(record.header["first"]), words, ends, data)
 
 
-def item_records(run: str) -> Iterator[rundir.Record]:
-    """Every outcome of a run's calls, also of those that were written in batches."""
+def item_records(run: str, wanted: Optional[Container[int]] = None) -> Iterator[rundir.Record]:
+    """Every outcome of a run's calls, also of those that were written in batches.
+
+    `wanted` are the items that are looked for, so that others need not be made into records.
+    """
     for record in rundir.all_records(run):
         if record.kind == BATCH:
             batch = decode_batch(whole(run, record))
             for number, word in enumerate(batch.words):
-                if not word & ELSEWHERE:
+                asked = wanted is None or batch.first + number in wanted
+                if asked and not word & ELSEWHERE:
                     yield batch.outcome(number)
         elif record.kind != PACK:
             yield record

@@ -6,7 +6,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Tuple
 
 _V1 = "/sys/fs/cgroup/memory"
 _V2 = "/sys/fs/cgroup"
@@ -20,7 +20,7 @@ class OomCounter:
     """
 
     def __init__(self) -> None:
-        self._files = counter_files(_read("/proc/self/cgroup"))
+        self._files = counter_files(read_text("/proc/self/cgroup"))
         self._before = self._count()
 
     def kills(self) -> int:
@@ -28,27 +28,37 @@ class OomCounter:
         return max(0, self._count() - self._before)
 
     def _count(self) -> int:
-        return max([oom_kills(_read(path)) for path in self._files] or [0])
+        return max([oom_kills(read_text(path)) for path in self._files] or [0])
 
 
 def counter_files(membership: str) -> List[str]:
     """The counter files of this process's control group and those above it that belong to Slurm."""
-    files = []  # type: List[str]
+    names = {_V1: "memory.oom_control", _V2: "memory.events"}
+    return [f"{folder}/{names[top]}" for top, folder in _groups(membership)]
+
+
+def group_folders(membership: str) -> List[str]:
+    """The folders of the same groups, that of the job last."""
+    return [folder for _, folder in _groups(membership)]
+
+
+def _groups(membership: str) -> List[Tuple[str, str]]:
+    found = []  # type: List[Tuple[str, str]]
     for line in membership.splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if "slurm" not in path:
             continue
         if "memory" in controllers.split(","):
-            top, name = _V1, "memory.oom_control"
+            top = _V1
         elif controllers == "":
-            top, name = _V2, "memory.events"
+            top = _V2
         else:
             continue
         while "slurm" in path and ("job_" in path or "step_" in path):
-            files.append(f"{top}{path}/{name}")
+            found.append((top, f"{top}{path}"))
             path = os.path.dirname(path)
-    return files
+    return found
 
 
 def oom_kills(text: str) -> int:
@@ -60,7 +70,8 @@ def oom_kills(text: str) -> int:
     return 0
 
 
-def _read(path: str) -> str:
+def read_text(path: str) -> str:
+    """A small file of the kernel's; "" where there is none."""
     try:
         with open(path) as f:
             return f.read()

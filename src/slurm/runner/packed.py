@@ -6,14 +6,17 @@ import select
 import signal
 import sys
 import time
-from collections import deque
-from typing import Any, Deque, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
+from slurm.runner.cache import announce
 from slurm.runner.memory import OomCounter
+from slurm.runner.ranges import Queue
+from slurm.runner.retry import is_retried_for_memory
+from slurm.runner.usage import Usage
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
@@ -38,16 +41,19 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     runner.note(run, line)
     first, stop = who.index * size, min(items, (who.index + 1) * size)
     try:
-        over = earlier_outcomes(run, first, stop) if who.attempt else {}
+        over = earlier_outcomes(run, first, stop) if _may_have_run(who) else {}
         calls = load_calls(run, who)
+        announce(run, first, stop)
     except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
         _, header, payload, _ = runner.trouble(error)
         header.update(outcome=rundir.ERROR, rest=True)
         return runner.record(run, who, batches.PACK, header, payload, 1)
     pack = Pack(calls, Queue(first, stop, set(over)), workers)
     pack.failed = sum(over.values())
+    usage = Usage()
     try:
-        pack.work()
+        with usage:
+            pack.work()
         pack.sync()
     except OSError as error:
         runner.say(f"slurm-sdk: the results could not be written: {error}\n")
@@ -57,7 +63,14 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     if pack.code is not None:
         return pack.code
     header, code = pack.summary(stop - first)
+    header["usage"] = usage.report()
     return runner.record(run, who, batches.PACK, header, b"", code)
+
+
+def _may_have_run(who: rundir.Identity) -> bool:
+    """Whether items may have run before: the job was requeued, forgotten by Slurm, or retried."""
+    part = os.environ.get("SLURM_SDK_PART", "0")
+    return bool(who.attempt or os.environ.get("SLURM_SDK_AGAIN") or not part.isdigit())
 
 
 def earlier_outcomes(run: str, first: int, stop: int) -> Dict[int, bool]:
@@ -82,48 +95,10 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    function = runner.hooked(function, run, who, header)
     with open(os.path.join(run, rundir.METADATA)) as f:
         retry = json.load(f).get("item_retry")
     return Calls(run, who, function, common, header.get("context"), retry)
-
-
-class Queue:
-    """The items that are left: ranges in order, and those that have to run alone."""
-
-    def __init__(self, first: int, stop: int, over: Set[int]) -> None:
-        self._ranges: Deque[Tuple[int, int]] = deque()
-        self._alone: Deque[int] = deque()
-        self.left = 0
-        begin = first
-        for index in [*sorted(over), stop]:
-            self.give_back(begin, index)
-            begin = index + 1
-
-    def give_back(self, first: int, stop: int) -> None:
-        """Put a range back; it is the next to be taken."""
-        if first < stop:
-            self._ranges.appendleft((first, stop))
-            self.left += stop - first
-
-    def suspect(self, index: int) -> None:
-        """Put an item back that has to run alone, after all others."""
-        self._alone.append(index)
-        self.left += 1
-
-    def take(self, most: int) -> Optional[Tuple[int, int]]:
-        """The next range, of at most so many items."""
-        if self._ranges:
-            first, stop = self._ranges.popleft()
-            cut = min(stop, first + max(1, most))
-            self.left -= stop - first
-            self.give_back(cut, stop)
-        elif self._alone:
-            first = self._alone.popleft()
-            cut = first + 1
-            self.left -= 1
-        else:
-            return None
-        return first, cut
 
 
 class Pack:
@@ -139,6 +114,7 @@ class Pack:
         self._deaths: Dict[int, List[str]] = {}
         self._stillborn = 0
         self._lost = ""
+        self._starved: List[int] = []  # items that are left to a job with more memory
         self._signals: List[int] = []
         self._passed_on = 0
         self._dirty = False
@@ -239,6 +215,9 @@ class Pack:
         if len(ways) <= RETRIES:
             self.queue.suspect(index)
             return
+        if memory and is_retried_for_memory(self.calls.run):
+            self._starved.append(index)
+            return
         header = {
             "error": "JobOutOfMemory" if memory else "WorkerDied",
             "message": f"item {index} ended its worker in each of {len(ways)} tries: the last "
@@ -312,7 +291,7 @@ class Pack:
             "workers": self._wanted,
             "seconds": round(time.monotonic() - self._began, 6),
         }
-        if self.queue.left:
+        if self.queue.left or self._starved:
             header.update(self._unfinished(), outcome=rundir.ERROR, rest=True)
         elif self.failed:
             header.update(
@@ -331,6 +310,12 @@ class Pack:
                 "message": f"{STILLBORN} workers died before they began an item: the last one "
                 f"{self._lost}",
                 "hint": "its log may say why",
+            }
+        if not self.queue.left:
+            return {
+                "error": "JobOutOfMemory",
+                "message": f"the memory did not suffice for {len(self._starved)} of its items",
+                "hint": "ask for more memory: task.with_options(mem=...)",
             }
         return {
             "error": "TimeLimitReached",

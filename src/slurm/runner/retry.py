@@ -51,6 +51,16 @@ def postpone(run: str, index: int, rank: int, upstream: str, number: int) -> Opt
     return True
 
 
+def is_retried_for_memory(run: str) -> bool:
+    """Whether this job would be submitted again, should it say that its memory was used up."""
+    from slurm.api import retries, retry_rules
+
+    policy = retries.read_policy(run)
+    made = retry_rules.retries_of(os.environ.get("SLURM_SDK_PART", "0"))
+    failure = retry_rules.Failure("oom", (), "")
+    return policy is not None and retry_rules.letter_for(policy["rules"], failure, made) is not None
+
+
 def _agent() -> Any:
     from slurm.api.agent import Agent
     from slurm.runner.advance import scheduler

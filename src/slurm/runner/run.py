@@ -12,6 +12,7 @@ from slurm import rundir
 from slurm.runner import signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
+from slurm.runner.usage import Usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ def main(argv: List[str]) -> int:
         return 2
     run = os.path.abspath(argv[1])
     who = identity()
+    if "SLURM_SDK_OWNER" in os.environ:
+        from slurm.runner import owner
+
+        owner.watch()
     if len(argv) == 5:
         from slurm.runner.packed import run_pack
 
@@ -55,13 +60,14 @@ def main(argv: List[str]) -> int:
         announce(os.environ)
     oom = OomCounter()
     try:
-        with Beat(run):
+        with Beat(run), Usage() as usage:
             kind, header, payload, code = outcome(run, who)
     except Postponed:
         say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
         return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
+    header["usage"] = usage.report()
     return record(run, who, kind, header, payload, code)
 
 
@@ -99,18 +105,34 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
         value = settle(function(*args, **kwargs))
     except Postponed:
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+    except (Refused, SystemExit) as error:
         return trouble(error)
+    except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
+        from slurm.runner import postmortem
+
+        place = postmortem.keep(run, error)
+        kind, header, payload, code = trouble(error)
+        header["frames"] = place
+        return kind, header, payload, code
     return kept(value)
 
 
 def settle(value: Any) -> Any:
     """What the function returned; a coroutine is run to its end."""
-    if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-        import asyncio
+    if not (hasattr(value, "__await__") and hasattr(value, "cr_frame")):
+        return value
+    import asyncio
 
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
         return asyncio.run(value)
-    return value
+    # In a notebook a loop runs already in this thread: this one needs a thread of its own.
+    import contextvars
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(contextvars.copy_context().run, asyncio.run, value).result()
 
 
 def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
@@ -148,6 +170,9 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         blob = rundir.read_arguments(run, who.index)
     except (rundir.Untrusted, OSError, ValueError) as error:
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
+    if header["by"] == "value" or b"cloudpickle" in blob:
+        # Byte code in the arguments is as fragile as that of the function.
+        check_version(header)
     extend_path(header.get("path", ()))
     function = get_function(header, pickled)
     args, kwargs = call_arguments(run, who, blob)
@@ -168,7 +193,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         from slurm.runner.workflow import orchestrate
 
         function = orchestrate(function, run, who.index)
-    return function, args, kwargs
+    return hooked(function, run, who, header), args, kwargs
 
 
 def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
@@ -188,6 +213,15 @@ def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[An
             return call_arguments(run, who, blob)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
+
+
+def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:
+    """The function as it is called: itself, where no callback came with the run."""
+    if not os.path.exists(os.path.join(run, rundir.CALLBACKS)):
+        return function
+    from slurm.runner.callbacks import with_hooks
+
+    return with_hooks(function, run, who, header)
 
 
 def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:
@@ -243,15 +277,7 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
         for part in qualname.split("."):
             found = getattr(found, part)
         return getattr(found, "unwrapped", found)
-    there, here = tuple(header["python"][:2]), tuple(sys.version_info[:2])
-    if there != here:
-        raise Refused(
-            "PythonMismatch",
-            "the function was pickled by value on Python {}.{}, and this job runs Python {}.{} "
-            "({}): its byte code cannot run here".format(*there, *here, sys.executable),
-            "set python= to a Python {}.{} of the cluster, or put the function into a module that "
-            "the node can import".format(*there),
-        )
+    check_version(header)
     from slurm.runner import children
 
     children.install()
@@ -262,6 +288,19 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
     gc.freeze()
     gc.enable()
     return _pickle.loads(pickled)
+
+
+def check_version(header: Dict[str, Any]) -> None:
+    """Refuse code that was pickled by value on another Python: it would crash when it is called."""
+    there, here = tuple(header["python"][:2]), tuple(sys.version_info[:2])
+    if there != here:
+        raise Refused(
+            "PythonMismatch",
+            "code of this call was pickled by value on Python {}.{}, and this job runs Python "
+            "{}.{} ({}): its byte code cannot run here".format(*there, *here, sys.executable),
+            "use a Python {}.{} there (python=, or an image that has it), or put the function and "
+            "what it is given into a module that the node can import".format(*there),
+        )
 
 
 def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:

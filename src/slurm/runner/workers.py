@@ -103,6 +103,8 @@ class Calls:
         self.run = run
         self.who = who
         self.function = function
+        hooks = sys.modules.get("slurm.runner.callbacks")
+        self._hooks = function if hooks and isinstance(function, hooks.Hooks) else None
         self.common = common
         self.retry = retry
         self.stop = Stop()
@@ -121,6 +123,8 @@ class Calls:
     def arguments(self, index: int) -> Tuple[List[Any], Dict[str, Any]]:
         """The arguments of one item, as the function gets them."""
         blob = self._arguments[index]
+        if self._hooks is not None:
+            self._hooks.index = index
         # `Q` is the code of a reference to a job or to a shared object; most calls have none.
         loaded = self._load(blob) if b"Q" in blob else pickle.loads(blob)
         args, kwargs = loaded[0], loaded[1]

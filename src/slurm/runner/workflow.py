@@ -30,6 +30,7 @@ def orchestrate(function: Any, run: str, index: int) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         from slurm.cluster import Cluster
         from slurm.journal import Journal, set_current
+        from slurm.runner.run import settle
 
         _forget_seed()
         with Cluster() as cluster:
@@ -37,14 +38,7 @@ def orchestrate(function: Any, run: str, index: int) -> Any:
             journal = Journal(cluster.base, name, index)
             set_current(journal)
             _go_on_after_the_limit(journal)
-            try:
-                value = function(*args, **kwargs)
-                if hasattr(value, "__await__") and hasattr(value, "cr_frame"):
-                    import asyncio
-
-                    value = asyncio.run(value)
-            finally:
-                cluster.send_batch()
+            value = settle(function(*args, **kwargs))
         return _Value(value)
 
     return call

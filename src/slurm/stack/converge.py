@@ -148,6 +148,8 @@ def _bring_nodes(stack: Stack, patience: float) -> list[str]:
             _renew_node(stack, container, seen[container.service], patience)
             touched.append(container.service)
     stack.fleet.resume(stack.nodes)
+    # Nodes that somebody else took out of service are theirs.
+    _await_nodes(stack, [c for c in every if c.node not in stack.fleet.reasons()])
     return touched
 
 

@@ -25,7 +25,7 @@ from slurm.stack.fleet import wait_until
 from slurm.stack.image import images
 from slurm.stack.plan import subnets
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.read import FILE_NAME
+from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.record import Record
 from slurm.stack.render import File, rendered, write
 from slurm.stack.state import locked
@@ -45,14 +45,26 @@ def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
         check_same(record, topology)
         (directory / FILE_NAME).write_text(text, encoding="utf-8")
         record.step(record.doing or "up")
-        prepare(record, say)
-        stack = make_stack(record, say)
-        write_files(stack)
-        converge(stack)
+        stack = _converged(record, say)
         prove(stack)
         register(stack)
         record.step("")
         return stack
+
+
+def _converged(record: Record, say: Say) -> Stack:
+    for last in (False, False, True):
+        prepare(record, say)
+        stack = make_stack(record, say)
+        write_files(stack)
+        try:
+            converge(stack)
+            break
+        except StackError as error:
+            # Another program may take a port between the look at it and its use.
+            if last or "address already in use" not in " ".join(error.evidence):
+                raise
+    return stack
 
 
 def _new_record(directory: Path, topology: Topology) -> Record:
@@ -100,13 +112,7 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         choice = [asked] if asked != "auto" else [*before, *subnets(record.name, count)]
         record.site = replace(record.site, subnet=engine.make_inner_network(inner, choice))
     engine.make_network(network(record.name, EDGE))
-    seen = engine.seen()
-    topology = record.topology()
-    # A port that our own container holds is no stranger's.
-    if topology.login.enabled and "login" not in seen:
-        record.login_port = _port(topology.login.port, "login", say)
-    if topology.rest.enabled and "slurmrestd" not in seen:
-        record.rest_port = _port(topology.rest.port, "REST", say)
+    _choose_ports(record, engine, say)
     if save:
         record.save()
     plan = record.plan()
@@ -119,12 +125,20 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         engine.make_volume(volume)
 
 
-def _port(wanted: int, what: str, say: Say) -> int:
-    if is_free(wanted):
-        return wanted
-    found = free_ports(1)[0]
-    say(f"port {wanted} is taken: {what} is on {found}")
-    return found
+def _choose_ports(record: Record, engine: Engine, say: Say) -> None:
+    """A port that another program has is replaced by a free one; our own container's is ours."""
+    seen, asked = engine.seen(), read_topology(record.directory / FILE_NAME)
+    wanted = {"login": (asked.login.enabled, asked.login.port)}
+    wanted["slurmrestd"] = (asked.rest.enabled, asked.rest.port)
+    for service, (there, port) in wanted.items():
+        now = record.port(service, port)
+        running = service in seen and seen[service].running and service in record.ports
+        if not there or (running and record.ports[service][0] == port):
+            continue
+        found = now if is_free(now) else free_ports(1)[0]
+        if found != now:
+            say(f"port {now} is taken: {service} is on {found}")
+        record.ports[service] = (port, found)
 
 
 def write_files(stack: Stack) -> None:
@@ -165,7 +179,7 @@ def register(stack: Stack) -> None:
     if "login" not in stack.plan.addresses:
         record.register({})
         return
-    address, port = stack.plan.topology.login.address, record.login_port
+    address, port = stack.plan.topology.login.address, stack.plan.topology.login.port
     said = stack.engine.execute(stack.container("login").name, "cat", "/etc/ssh/keys/ed25519.pub")
     if said.code != 0:
         raise StackError("the login node has no host key", evidence=said.last)

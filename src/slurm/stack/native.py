@@ -16,7 +16,14 @@ from slurm.stack import cgroups, layout, probes
 from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
 from slurm.stack.native_plan import NativeCluster, native_plan
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.processes import job_processes, last_lines, launch, stop, wait_until
+from slurm.stack.processes import (
+    job_processes,
+    last_lines,
+    launch,
+    stop,
+    uninterrupted,
+    wait_until,
+)
 from slurm.stack.state import State, load
 from slurm.stack.topology import Topology
 from slurm.stack.versions import major
@@ -121,8 +128,9 @@ def launch_daemon(state: State, daemon: Daemon) -> None:
     log = cluster.log(daemon.name)
     ids = layout.account_ids(daemon.account, cluster)
     argv = [program(daemon.argv[0]), *daemon.argv[1:]]
-    state.processes[daemon.name] = launch(argv, log, daemon_env(cluster), ids)
-    state.save()
+    with uninterrupted():
+        state.processes[daemon.name] = launch(argv, log, daemon_env(cluster), ids)
+        state.save()
 
 
 def await_ready(state: State, daemon: Daemon) -> None:

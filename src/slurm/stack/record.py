@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from slurm.config import stack_file, stack_names
@@ -25,8 +25,8 @@ _FORMAT = 1
 class Record:
     """One cluster: its directory, what was found where it runs, the release that it has.
 
-    `login_port` and `rest_port` are those on the host, which differ from the topology's where
-    another program has them. `doing` names the step that an interruption left unfinished.
+    `ports` are those on the host by service, each as it was asked for and as it is, which differ
+    where another program has it. `doing` names the step that an interruption left unfinished.
     """
 
     directory: Path
@@ -34,8 +34,7 @@ class Record:
     engine: str
     version: str
     site: Site
-    login_port: int = 0
-    rest_port: int = 0
+    ports: dict[str, tuple[int, int]] = field(default_factory=dict)
     doing: str = ""
 
     def save(self) -> None:
@@ -59,9 +58,14 @@ class Record:
             name=self.name,
             engine=self.engine,
             version=self.version,
-            login=replace(asked.login, port=self.login_port or asked.login.port),
-            rest=replace(asked.rest, port=self.rest_port or asked.rest.port),
+            login=replace(asked.login, port=self.port("login", asked.login.port)),
+            rest=replace(asked.rest, port=self.port("slurmrestd", asked.rest.port)),
         )
+
+    def port(self, service: str, asked: int) -> int:
+        """A service's port on the host, where the topology asks for that one."""
+        before, now = self.ports.get(service, (asked, asked))
+        return now if before == asked else asked
 
     def plan(self, text: str | None = None) -> Plan:
         """The plan of this cluster as it should be now, or with another cluster.toml."""

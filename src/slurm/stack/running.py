@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal as signals
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from slurm.errors import StackError, nearest
 from slurm.stack import native, probes
 from slurm.stack.daemons import daemons
-from slurm.stack.processes import Process, stop
+from slurm.stack.ports import is_free
+from slurm.stack.processes import Process, stop, wait_until
 from slurm.stack.state import State, load, locked
 
 
@@ -116,6 +118,9 @@ class RunningCluster:
             before = state.processes.get(name)
             if before is not None and before.alive():
                 return
+            if wanted.port is not None:
+                # What a killed daemon had started may hold its port for a moment longer.
+                wait_until(partial(is_free, wanted.port), 10)
             native.launch_daemon(state, wanted)
             native.await_ready(state, wanted)
 

@@ -10,13 +10,28 @@ sdk_host=$HOSTNAME
 sdk_host=${sdk_host%%.*}
 sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
 sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
-sdk_phase=setup sdk_child='' sdk_signal='' sdk_code=''
+sdk_phase=setup sdk_child='' sdk_signal='' sdk_code='' sdk_oom='' sdk_litter=''
 umask 077
 
 # Time of day without starting a process, where bash can.
 sdk_now() {
   printf -v sdk_time '%(%s)T' -1 2>/dev/null || sdk_time=$(date +%s)
   printf -v sdk_day '%(%Y%m%d)T' -1 2>/dev/null || sdk_day=$(date +%Y%m%d)
+}
+
+# The most memory that the job has used on this node, where the kernel keeps it.
+sdk_memory() {
+  local kind group file
+  sdk_peak=''
+  while IFS=: read -r _ kind group; do
+    group=${group%%/step_*}
+    case $kind:$group in
+      *memory*:*slurm*/job_*) file=/sys/fs/cgroup/memory$group/memory.max_usage_in_bytes ;;
+      :*slurm*/job_*) file=/sys/fs/cgroup$group/memory.peak ;;
+      *) continue ;;
+    esac
+    [ -r "$file" ] && read -r sdk_peak < "$file"
+  done 2>/dev/null < /proc/self/cgroup
 }
 
 # A death is recorded by bash alone, since Python may be what died.
@@ -26,12 +41,15 @@ sdk_exit() {
   [ -n "$sdk_code" ] && status=$sdk_code
   sdk_now
   local line="exit $sdk_who run=$SLURM_SDK_NAME phase=$sdk_phase code=$status"
-  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS time=$sdk_time"
+  sdk_memory || :
+  line="$line signal=${sdk_signal:-0} elapsed=$SECONDS$sdk_oom time=$sdk_time"
+  line="$line${sdk_peak:+ peak=$sdk_peak}"
   printf '%s\n' "$line" >> "$sdk_events"
   line="$line host=$sdk_host"
   printf '%s\n' "$line" >> "$SLURM_SDK_BASE/.events/$sdk_token-$sdk_day"
   # Never success after a TERM: the scheduler would take a job it stopped for a finished one.
   [ "$sdk_signal" = TERM ] && [ "$status" -eq 0 ] && status=143
+  [ -z "$sdk_litter" ] || rm -rf -- "$sdk_litter"
   exit "$status"
 }
 sdk_caught() {
@@ -70,6 +88,18 @@ elif ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/nul
   fi
 fi
 [ -z "${SLURM_ARRAY_TASK_ID:-}" ] || [ -e "$sdk_mark" ] || : > "$sdk_mark"
+# The elements of an array share one file for that, each has its own byte in it.
+sdk_begun=$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.begun
+sdk_to_mine() { [ "$SLURM_ARRAY_TASK_ID" -eq 0 ] || read -r -n "$SLURM_ARRAY_TASK_ID" -u 9 sdk_; }
+if [ -n "${SLURM_ARRAY_TASK_ID:-}" ] && [ "${SLURM_RESTART_COUNT:-0}" -eq 0 ] &&
+  [ -w "$sdk_begun" ]; then
+  { sdk_to_mine && read -r -n 1 -u 9 sdk_; } 9< "$sdk_begun"
+  if [ "$sdk_" = x ]; then
+    export SLURM_SDK_AGAIN=1
+  else
+    { sdk_to_mine && printf x >&9; } 9<> "$sdk_begun"
+  fi
+fi
 if [ -n "$SLURM_SDK_AGAIN" ] && [ "$SLURM_SDK_TWICE" = no ]; then
   trap - EXIT
   echo "slurm-sdk: job $sdk_job has begun before, and Slurm forgot it; it is not run again" >&2

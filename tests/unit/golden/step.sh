@@ -30,9 +30,14 @@ export SLURM_SDK_RANKS=1
 set +eu
 sdk_arm
 sdk_phase=run
-( trap '' USR2; exec srun $SLURM_STEP_FLAGS --kill-on-bad-exit=1 /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
+( trap '' USR2; exec srun $SLURM_STEP_FLAGS --kill-on-bad-exit=1 --label /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
 sdk_child=$!
 sdk_wait
 sdk_child=''
+# Of ranks that were killed for memory only srun tells: Slurm calls the job itself FAILED.
+if [ "$sdk_code" -ne 0 ] && [ -f "/proc/$$/fd/2" ]; then
+  sdk_says='^(srun|slurmstepd)[^:]*: error: .*(oom.kill event|Out Of Memory)'
+  tail -c 8192 "/proc/$$/fd/2" | grep -Eqs "$sdk_says" && sdk_oom=' oom=1'
+fi
 
 exit "$sdk_code"

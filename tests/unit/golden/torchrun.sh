@@ -44,5 +44,10 @@ sdk_phase=run
 sdk_child=$!
 sdk_wait
 sdk_child=''
+# Of ranks that were killed for memory only srun tells: Slurm calls the job itself FAILED.
+if [ "$sdk_code" -ne 0 ] && [ -f "/proc/$$/fd/2" ]; then
+  sdk_says='^(srun|slurmstepd)[^:]*: error: .*(oom.kill event|Out Of Memory)'
+  tail -c 8192 "/proc/$$/fd/2" | grep -Eqs "$sdk_says" && sdk_oom=' oom=1'
+fi
 
 exit "$sdk_code"

@@ -40,6 +40,7 @@ KEPT = frozenset(
         "ntasks-per-node",
         "open-mode",
         "output",
+        "overcommit",
         "priority",
         "requeue",
         "signal",
@@ -93,6 +94,7 @@ class Request:
     gpus_per_node: int | None = None
     gpus_per_task: int | None = None
     exclusive: bool = False
+    overcommit: bool = False
     array: tuple[int, ...] | None = None
     array_step: int = 1
     throttle: int | None = None
@@ -168,6 +170,7 @@ def make_request(options: Mapping[str, str], script_name: str, now: float) -> Re
         gpus_per_node=gres if gres is not None else gpus("gpus-per-node"),
         gpus_per_task=gpus("gpus-per-task"),
         exclusive="exclusive" in options,
+        overcommit="overcommit" in options,
         array=array,
         array_step=values.array_step(options.get("array", "")),
         throttle=throttle,
@@ -205,7 +208,8 @@ def _priority(options: Mapping[str, str]) -> int:
 
 def need_of(request: Request, machine: Machine) -> Need:
     """What the request takes; BadRequest in Slurm's manner if this machine can never give it."""
-    cpus = machine.cpus if request.exclusive else request.cpus
+    wanted_cpus = min(request.cpus, machine.cpus) if request.overcommit else request.cpus
+    cpus = machine.cpus if request.exclusive else wanted_cpus
     gpus = machine.gpus if request.exclusive else request.gpu_count
     if request.mem_mb == 0:
         memory = machine.memory_mb
@@ -218,7 +222,7 @@ def need_of(request: Request, machine: Machine) -> Need:
     else:
         memory = min(DEFAULT_MEMORY_PER_CPU_MB * cpus, machine.memory_mb)
     asked = {
-        "CPUs": (max(cpus, request.cpus), machine.cpus),
+        "CPUs": (max(cpus, wanted_cpus), machine.cpus),
         "MiB of memory": (memory, machine.memory_mb),
         "GPUs": (max(gpus, request.gpu_count), machine.gpus),
     }

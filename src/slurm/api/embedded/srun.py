@@ -105,6 +105,7 @@ class Step:
         self.ranks: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         self.label_pipes: dict[int, tuple[int, int]] = {}
+        self.label_rests: dict[int, bytes] = {}
 
     def _claim_number(self) -> int:
         """The next step number of this attempt: a file that only one step can make."""
@@ -301,13 +302,16 @@ class Step:
         for reader in readable:
             rank, target = self.label_pipes[reader]
             data = os.read(reader, 65536)
+            # A line may come in pieces: only a whole one gets its label.
+            *lines, rest = (self.label_rests.pop(reader, b"") + data).split(b"\n")
             if not data:
                 os.close(reader)
                 del self.label_pipes[reader]
-                continue
+                lines += [rest] if rest else []
+            elif rest:
+                self.label_rests[reader] = rest
             label = f"{rank:>{width}}: ".encode()
-            lines = data.splitlines(keepends=True)
-            os.write(target, b"".join(label + line for line in lines))
+            os.write(target, b"".join(label + line + b"\n" for line in lines))
 
 
 def exported(environ: dict[str, str], export: str) -> dict[str, str]:

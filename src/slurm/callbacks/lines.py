@@ -1,0 +1,145 @@
+"""Lines: each callback hears events in order, on a thread that lives while there is something."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, overload
+from weakref import WeakValueDictionary
+
+from slurm import errors
+from slurm.callbacks.base import HOOKS, BaseCallback, call, listens
+
+if TYPE_CHECKING:
+    from slurm.callbacks.contexts import Context
+
+#: A program that ends waits so long for callbacks that have not heard everything.
+AT_EXIT = 10.0
+
+
+class Line:
+    """The way to one callback: what is put in is told in order, by one thread at a time."""
+
+    def __init__(self, callback: BaseCallback) -> None:
+        self.callback = callback
+        self.hooks = frozenset(hook for hook in HOOKS if listens(callback, hook))
+        self._events: deque[tuple[Callable[[], Context], object]] = deque()
+        self._keys: set[object] = set()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def put(self, make: Callable[[], Context], key: object = None) -> None:
+        """Tell what `make` gives when it is its turn; one with a key that waits already counts."""
+        with self._changed:
+            if key is not None and key in self._keys:
+                return
+            self._keys.add(key)
+            self._events.append((make, key))
+            # After a fork the thread is not there any more.
+            if self._thread is None or not self._thread.is_alive():
+                thread = threading.Thread(target=self._tell, name="slurm-callback", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the interpreter ends
+                    return
+                self._thread = thread
+
+    def _tell(self) -> None:
+        while True:
+            with self._changed:
+                if not self._events:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+                make, key = self._events[0]
+                self._keys.discard(key)
+            context = make()
+            call(self.callback, context.hook, context)
+            with self._changed:
+                self._events.popleft()
+
+    def drain(self, deadline: float) -> bool:
+        """Wait until nothing is left to tell; False: time was up."""
+        with self._changed:
+            if self._thread is threading.current_thread():
+                return True
+            left = max(0.0, deadline - time.monotonic())
+            return self._changed.wait_for(lambda: not self._events, left)
+
+
+_lines: WeakValueDictionary[int, Line] = WeakValueDictionary()
+
+
+def line_for(callback: BaseCallback) -> Line:
+    """The line of a callback; clusters that share the callback share it."""
+    found = _lines.get(id(callback))
+    if found is None:
+        found = _lines[id(callback)] = Line(callback)
+    return found
+
+
+@atexit.register
+def _drain_at_exit() -> None:
+    drain_all(time.monotonic() + AT_EXIT)
+
+
+def drain_all(deadline: float) -> bool:
+    """Wait until all callbacks have heard everything."""
+    late = [line for line in list(_lines.values()) if not line.drain(deadline)]
+    return not late
+
+
+class Callbacks(Sequence[BaseCallback]):
+    """The callbacks of one cluster, and the ways to them."""
+
+    def __init__(self, callbacks: Iterable[BaseCallback] = ()) -> None:
+        given: tuple[Any, ...] = tuple(callbacks)
+        for one in given:
+            if not isinstance(one, BaseCallback):
+                made = ", not the class" if isinstance(one, type) else ""
+                raise errors.OptionError(
+                    f"callbacks=[...] holds {one!r}, which is not a callback",
+                    hint=f"give objects of subclasses of slurm.callbacks.BaseCallback{made}",
+                )
+        self._lines = tuple(line_for(one) for one in given)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, index: int) -> BaseCallback: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[BaseCallback, ...]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        found = tuple(line.callback for line in self._lines)
+        return found[index]
+
+    def listen(self, *hooks: str) -> bool:
+        """Whether one of them has one of these hooks."""
+        return any(not line.hooks.isdisjoint(hooks) for line in self._lines)
+
+    def tell(self, context: Context) -> None:
+        """Tell all that listen; returns at once."""
+        self.tell_latest(context.hook, lambda: context, None)
+
+    def tell_latest(self, hook: str, make: Callable[[], Context], key: object) -> None:
+        """The same for what is made when it is told; what waits under the same key is enough."""
+        for line in self._lines:
+            if hook in line.hooks:
+                line.put(make, key)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While somebody waits for results, those that show it may do so."""
+        shown = [line.callback for line in self._lines if "on_wait_begin" in line.hooks]
+        for callback in shown:
+            call(callback, "on_wait_begin")
+        try:
+            yield
+        finally:
+            for callback in reversed(shown):
+                call(callback, "on_wait_end")

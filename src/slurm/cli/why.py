@@ -1,0 +1,171 @@
+"""`slurm why JOB`: in English why a job waits, or why it failed, and the command that helps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from slurm.cli import DONE, TASK_FAILED
+from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.opened import Opened, open_run
+from slurm.cli.screen import Screen, span
+from slurm.errors import SlurmError
+from slurm.why import Ended, Fix, Why, explain_failure, explain_pending
+
+
+@dataclass(frozen=True)
+class WhyShown(Answer):
+    """Why a job waits or failed."""
+
+    run: Annotated[str, "The run."]
+    job_id: Annotated[str, "The job that is explained."]
+    state: Annotated[str, "Its state."]
+    others: Annotated[dict[str, int], "Of an array: how many of its jobs are in which state."]
+    answer: Annotated[Why, "The answer."]
+
+    @property
+    def exit_code(self) -> int:
+        """1 where it failed."""
+        from slurm.model.states import parse_state
+
+        state = parse_state(self.state)
+        return TASK_FAILED if state.phase == "finished" and not state.succeeded else DONE
+
+    def lines(self, screen: Screen) -> Iterator[str]:
+        """The sentence, the place in line, the evidence, and what helps."""
+        told = self.answer
+        code = f" ({told.reason})" if told.reason else ""
+        yield f"job {self.job_id} is {screen.state(self.state)}{code}"
+        yield from screen.wrap(told.text, indent="  ", first="  ")
+        yield from (f"  {line}" for line in _in_line(told))
+        if self.exit_code:
+            yield from (f"  {line}" for line in _against(told))
+        for line in told.evidence:
+            # Lines of a log stay as they are, for copying.
+            log = [f"  | {line}"]
+            yield from log if self.exit_code else screen.wrap(line, indent="    ", first="  | ")
+        if len(self.others) > 1:
+            some = ", ".join(f"{n} {state}" for state, n in sorted(self.others.items()))
+            yield f"  the whole run: {some}"
+        for fix in told.fixes:
+            yield from _fix(fix, screen)
+        if not told.fixes and told.waits:
+            yield "  nothing to do: it starts by itself"
+
+
+def _in_line(told: Why) -> Iterator[str]:
+    """Where it stands in the queue, and when it is expected to start."""
+    if told.position is not None:
+        before = told.position - 1
+        higher = f", {told.ahead} of them with a higher priority" if told.ahead else ""
+        count = f"{before} job{'' if before == 1 else 's'} in line before it{higher}"
+        yield count if before else "it is the first in line"
+    if told.starts is not None:
+        left = told.starts - time.time()
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(told.starts))
+        yield f"Slurm expects it to start {f'in {span(left)}' if left > 0 else 'now'} ({when})"
+
+
+def _against(told: Why) -> Iterator[str]:
+    """What it used against what it had asked for."""
+    for limit in told.limits:
+        used = f"{limit.used} of " if limit.used else ""
+        yield f"{limit.name}: {used}{limit.value}" + (
+            f", {limit.distance}" if limit.distance else ""
+        )
+
+
+def _fix(fix: Fix, screen: Screen) -> Iterator[str]:
+    if not fix.command:
+        yield from screen.wrap(fix.effect, indent="       ", first="  fix: ")
+        return
+    yield f"  fix: {screen.paint(fix.command, 'bold')}"
+    yield from screen.wrap(fix.effect, indent="       ", first="       ")
+
+
+def why(
+    run: Run,
+    *,
+    task: Annotated[int | None, Parameter(help="Of an array: the one with this number.")] = None,
+    common: Common = COMMON,
+) -> WhyShown:
+    """Say in English why a job waits, or why it failed, and what helps."""
+    return explained(open_run(common, run).of_task(task))
+
+
+def explained(opened: Opened) -> WhyShown:
+    """The answer about the job of a run that matters most: a failed one, else a waiting one."""
+    job = _chosen(opened)
+    others = opened.states if len(opened.jobs) > 1 else {}
+    state = job.known_state
+    if job.settled and not job.succeeded:
+        answer = explain_failure(_ended(opened, job), opened.cluster.base)
+    elif state.phase == "pending" and job.key is not None:
+        answer = _pending(opened, job)
+    else:
+        answer = _fine(job)
+    return WhyShown(opened.run, job.id, state.value, others, answer)
+
+
+def _chosen(opened: Opened) -> Any:
+    waiting = [j for j in opened.jobs if not j.settled and j.known_state.phase == "pending"]
+    return next(iter([*opened.failed, *waiting, *opened.jobs]))
+
+
+def _pending(opened: Opened, job: Any) -> Why:
+    facts = opened.cluster.backend.explain(job.key)
+    reason = str(facts["job"].get("Reason") or job.reason or "None")
+    if not facts["job"]:
+        facts = {**facts, "job": _own_words(job)}
+    names = {"job": job.bare, "array": job.bare.partition("_")[0], "run": opened.run}
+    return explain_pending(reason, facts, names, time.time())
+
+
+def _own_words(job: Any) -> dict[str, str]:
+    """What we know ourselves of a job whose scheduler keeps no such record."""
+    asked = job.options
+    cpus = (asked.get("cpus_per_task") or 1) * (asked.get("ntasks") or 1)
+    tres = f"cpu={cpus}" + (f",mem={asked['mem']}M" if asked.get("mem") else "")
+    throttle = asked.get("array_throttle")
+    return {"TRES": tres, **({"ArrayTaskThrottle": str(throttle)} if throttle else {})}
+
+
+def _fine(job: Any) -> Why:
+    if job.settled:
+        return Why("", "It succeeded.", False)
+    silent = f" {job.reason}." if job.silent_since else ""
+    text = f"It runs on {job.node or 'its node'}.{silent}"
+    return Why(job.reason, text, False, fixes=[Fix(f"slurm logs {job.bare} -f", "follows it")])
+
+
+def _ended(opened: Opened, job: Any) -> Ended:
+    error = job.outcome()[1]
+    last = job.history[-1]
+    ours = isinstance(error, SlurmError)
+    message = error.message if ours else f"{job.name} raised {type(error).__name__}: {error}"
+    code = job.exit_code
+    evidence = tuple(error.evidence) if ours else ()
+    return Ended(
+        run=opened.run,
+        job_id=job.bare,
+        kind=last.kind or "",
+        error=type(error).__name__ if ours else "",
+        message=message,
+        hint=error.hint if ours else None,
+        options=job.options,
+        exit_code=code,
+        signal=getattr(error, "signal", None) or (code - 128 if code and code > 128 else None),
+        peak=_peak(job),
+        elapsed=job.timings.elapsed,
+        last_lines=evidence or tuple(job.tail(3, stderr=True)) or tuple(job.tail(3)),
+    )
+
+
+def _peak(job: Any) -> int | None:
+    """The most memory that the job was seen to use: by its script's end, or by itself."""
+    end = job.evidence.last_exit()
+    return (end.number("peak") or None) if end is not None else None

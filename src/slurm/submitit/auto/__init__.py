@@ -1,0 +1,1 @@
+"""The executor that chooses among the others."""

@@ -1,0 +1,1 @@
+"""Jobs on this machine: on the embedded scheduler, or in this process."""

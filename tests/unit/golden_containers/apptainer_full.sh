@@ -1,0 +1,32 @@
+unset SLURM_SDK_DOOR
+if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] &&
+  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX"); then
+  export SLURM_SDK_DOOR=$sdk_litter
+  mkfifo "$SLURM_SDK_DOOR/names"
+  ( trap "" USR1 USR2; exec 3<> "$SLURM_SDK_DOOR/names"
+    while kill -0 $$; do
+      read -r -t 3 sdk_name <&3 || continue
+      python3 "$SLURM_SDK_ROOT/slurm/api/door.py" "$SLURM_SDK_DOOR" "$sdk_name" &
+    done ) < /dev/null > /dev/null 2>&1 &
+fi
+sdk_enter='
+sdk_program=apptainer
+command -v "$sdk_program" > /dev/null || sdk_program=singularity
+sdk_words=()
+for sdk_name in ${!SLURM@} ${!SRUN_@} ${!PMI@} ${!OMPI_@} ${!UCX_@} ${!NCCL_@} ${!NVIDIA_@} ${!CUDA_VISIBLE_@} ${!ROCR_VISIBLE_@} ${!HIP_VISIBLE_@} ${!ZE_AFFINITY_@} ${!GPU_DEVICE_@} MASTER_ADDR MASTER_PORT RANK LOCAL_RANK WORLD_SIZE OMP_NUM_THREADS PYTHONUNBUFFERED PYTHONHASHSEED TZ TOKEN; do
+  [ -z "${!sdk_name+x}" ] || export "APPTAINERENV_$sdk_name=${!sdk_name}" "SINGULARITYENV_$sdk_name=${!sdk_name}"
+done
+sdk_seen=:
+sdk_mount() {
+  case $sdk_seen in *":$2:"*) return ;; esac
+  sdk_seen=$sdk_seen$2:
+  sdk_words+=("--bind=$1:$2${3:+:$3}")
+}
+sdk_mount "$SLURM_SDK_BASE" "$SLURM_SDK_BASE"
+[ ! -d "${SLURM_SDK_DOOR:-}" ] || sdk_mount "$SLURM_SDK_DOOR" "$SLURM_SDK_DOOR"
+sdk_mount /data /data ro
+sdk_mount /scratch '"'"'/my scratch'"'"'
+sdk_words+=('"'"'--pwd=/work here'"'"')
+exec "$sdk_program" --quiet exec --cleanenv --no-home --no-https --nv '"'"'--flag=a b'"'"' "${sdk_words[@]}" docker://registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab "$@"
+'
+exec bash -c "$sdk_enter" container python3 runner

@@ -1,0 +1,26 @@
+unset SLURM_SDK_DOOR
+if [ -z "${SLURM_ARRAY_TASK_ID:-}" ] &&
+  sdk_litter=$(mktemp -d "${TMPDIR:-/tmp}/slurm-sdk-door-XXXXXX"); then
+  export SLURM_SDK_DOOR=$sdk_litter
+  mkfifo "$SLURM_SDK_DOOR/names"
+  ( trap "" USR1 USR2; exec 3<> "$SLURM_SDK_DOOR/names"
+    while kill -0 $$; do
+      read -r -t 3 sdk_name <&3 || continue
+      python3 "$SLURM_SDK_ROOT/slurm/api/door.py" "$SLURM_SDK_DOOR" "$sdk_name" &
+    done ) < /dev/null > /dev/null 2>&1 &
+fi
+sdk_mounts=''
+sdk_seen=:
+sdk_mount() {
+  case $sdk_seen in *":$2:"*) return ;; esac
+  sdk_seen=$sdk_seen$2:
+  sdk_mounts=$sdk_mounts,$1:$2${3:+:$3}
+}
+sdk_mount "$SLURM_SDK_BASE" "$SLURM_SDK_BASE"
+[ ! -d "${SLURM_SDK_DOOR:-}" ] || sdk_mount "$SLURM_SDK_DOOR" "$SLURM_SDK_DOOR"
+case "$PWD/" in
+  "$SLURM_SDK_BASE"/* | // | *[:,]* | /bin/* | /boot/* | /dev/* | /etc/* | /lib/* | /lib32/* | /lib64/* | /proc/* | /run/* | /sbin/* | /sys/* | /usr/*) ;;
+  *) sdk_mount "$PWD" "$PWD" ;;
+esac
+sdk_mount /home/me/p /home/me/p ro
+exec srun '--container-image=registry.example.org:5000#me/app:sha256:abababababababababababababababababababababababababababababababab' "--container-mounts=${sdk_mounts#,}" "--container-workdir=$PWD" --no-container-mount-home --container-env=MASTER_ADDR,MASTER_PORT,RANK,LOCAL_RANK,WORLD_SIZE,OMP_NUM_THREADS,PYTHONUNBUFFERED,PYTHONHASHSEED,TZ python3 runner
