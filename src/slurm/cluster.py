@@ -73,9 +73,9 @@ class Cluster:
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
     `"debug"` (calls run in this process), `"ssh"`: the cluster behind the login node `hostname`,
     reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
-    `token_file` and a `job_base_dir` that the nodes see, too. `callbacks` hear what becomes of runs;
-    `progress=False` shows no live lines where a terminal or a notebook would. All other keywords
-    are defaults for the tasks' options.
+    `token_file` and a `job_base_dir` that the nodes see, too. `callbacks` hear what becomes of
+    runs; `progress=False` shows no live lines where a terminal or a notebook would. All other
+    keywords are defaults for the tasks' options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import errors
 
 if TYPE_CHECKING:
-    from slurm.api.backend import RestSettings
-    from slurm.api.backend import Backend
+    from slurm.api.backend import Backend, RestSettings
     from slurm.api.openssh import SshSettings
 
 #: Where runs lie that were told nothing else.

@@ -85,9 +85,7 @@ class Common(Form):
 
     cluster: Annotated[
         str | None,
-        Parameter(
-            help="A profile of the Slurmfile, a cluster of `slurm cluster up`; or `local` or `embedded`."
-        ),
+        Parameter(help="A profile of the Slurmfile, a cluster that is up, `local` or `embedded`."),
     ] = None
     hostname: Annotated[str | None, Parameter(help="A login node, reached by ssh.")] = None
     job_base_dir: Annotated[str | None, Parameter(help="The directory of all runs.")] = None
