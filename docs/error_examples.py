@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from slurm import errors
 from slurm.active import active_cluster
 from slurm.api import openssh
+from slurm.api.rest_client import RestClient, read_answer
 from slurm.api.slurm_answers import explain_sbatch_error
 from slurm.api.slurm_commands import JobStatus
 from slurm.config import load_profile
@@ -386,6 +387,27 @@ EXAMPLES: dict[str, Example] = {
             "model.bin lies on the cluster", hint="fetch it first: file.fetch()"
         ),
         "A copy that was cut off goes on where it stopped when it is made again.",
+    ),
+    "RestUnreachable": Example(
+        lambda: RestClient("http://127.0.0.1:1", token="x").call("GET", "jobs/"),
+        "What was asked for is not lost: the bridge goes on when slurmrestd answers again.",
+    ),
+    "RestTokenRefused": Example(
+        lambda: read_answer(511, "application/json", b"{}", "/slurm/v0.0.45/jobs/"),
+        "A token file is read again for every request; write the new token over the old one.",
+    ),
+    "RestVersionNotServed": Example(
+        lambda: read_answer(404, "text/plain", b"Not Found", "/slurm/v0.0.45/jobs/"),
+        "It is said of the version, never of a job: a missing job has Slurm's error 2017.",
+    ),
+    "RestRefused": Example(
+        lambda: read_answer(
+            422,
+            "application/json",
+            b'{"errors": [{"error_number": 2000, "error": "Invalid partition name specified"}]}',
+            "/slurm/v0.0.45/job/submit",
+        ),
+        "`error.number` is Slurm's own number; `slurm_errno.h` names them all.",
     ),
 }
 
