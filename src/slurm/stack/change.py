@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from slurm.errors import StackError
+from slurm.errors import StackError, join_names
 from slurm.model.hostlist import collapse_hostlist
 from slurm.stack import switch
 from slurm.stack.backup import backup
@@ -18,7 +18,7 @@ from slurm.stack.read import FILE_NAME, parse_topology
 from slurm.stack.render import rendered
 from slurm.stack.state import locked
 from slurm.stack.toml_lines import key_lines
-from slurm.stack.versions import MAJORS, accepts
+from slurm.stack.versions import MAJORS, SUITES, accepts, major
 
 
 @dataclass(frozen=True)
@@ -173,6 +173,10 @@ def _with_line(text: str, way: tuple[str | int, ...], line: str) -> str:
 
 def check_upgrade(old: str, new: str) -> None:
     """Refuse what Slurm does not support, naming the step between."""
+    if major(new) not in SUITES:
+        raise StackError(
+            f"Debian has no package of Slurm {new}", hint=f"one of {join_names(list(SUITES))}"
+        )
     if MAJORS.index(new) < MAJORS.index(old):
         raise StackError(
             f"Slurm {old} cannot become {new}: there is no way back once a daemon has started",
@@ -184,9 +188,7 @@ def check_upgrade(old: str, new: str) -> None:
     raise StackError(
         f"Slurm {new} does not understand the state of {old}: it accepts {', '.join(accepts(new))}",
         evidence=[f"{old} can become {', '.join(steps)}; nothing was touched"],
-        hint=f"upgrade to {steps[-1]} first, with images of your own where Debian has none"
-        if steps
-        else "make a new cluster",
+        hint=f"a step by {steps[-1]} is missing, and Debian has {join_names(list(SUITES))} only",
     )
 
 
