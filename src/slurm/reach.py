@@ -30,7 +30,9 @@ def open_backend(arguments: Mapping[str, Any]) -> Backend:
     from slurm.api.backend import connect
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
-    given = tuple(arguments.get(name) or () for name in _SSH_ONLY)
+    given = tuple(
+        arguments.get(name) or (() if name == "ssh_options" else None) for name in _SSH_ONLY
+    )
     timeout = arguments.get("connect_timeout", 20.0)
     how = reached(kind, arguments.get("hostname"), given, timeout, {})
     rest = rest_reached(kind, arguments.get("rest_url"), arguments.get("token_file"))

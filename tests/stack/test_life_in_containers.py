@@ -9,6 +9,8 @@ import pytest
 from lab import Lab, marking
 
 from slurm import Cluster
+from slurm.config import load_stack
+from slurm.reach import open_backend
 from slurm.stack import health, life
 
 pytestmark = pytest.mark.timeout(900)
@@ -28,6 +30,8 @@ def test_after_up_every_service_works_and_python_reaches_it_by_name(lab: Lab) ->
     # The image's Python is another than ours: a function of the standard library goes by name.
     with Cluster.from_stack(lab.name, time="5m", mem="50M") as cluster:
         assert cluster.submit(platform.node)().result(timeout=120) in ("slurmd-n1", "slurmd-n2")
+    # The way of `slurm --cluster NAME`.
+    assert open_backend(load_stack(lab.name)).nodes()[0]["name"] == "n1"
 
 
 def test_secrets_are_for_the_owner_alone_and_not_in_the_configuration(lab: Lab) -> None:
