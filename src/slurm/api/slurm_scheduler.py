@@ -150,6 +150,13 @@ class SlurmScheduler:
         rows = answers.parse_all_jobs(self._query(answers.all_jobs_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
+    def look(self, asked: Sequence[Sequence[str]], timeout: float) -> List[List[Any]]:
+        """Run commands that only look, in turn: of each its code and what it printed."""
+        for command in asked:
+            if not answers.only_looks(command):
+                raise AgentError("request", f"{' '.join(command[:3])} does more than look")
+        return [list(self._run(list(command), timeout)) for command in asked]
+
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
         done = self._run(answers.version_command(), QUERY_TIMEOUT)
