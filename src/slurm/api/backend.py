@@ -302,7 +302,10 @@ class Backend(ABC):
         return code, out, err
 
     def look(self, commands: Sequence[Sequence[str]], timeout: float) -> list[tuple[int, str, str]]:
-        """Run several of Slurm's commands that only look: code, output and errors of each."""
+        """Run several of Slurm's commands that only look: code, output and errors of each.
+
+        The first that nobody answers is the last in the list.
+        """
         asked = [list(command) for command in commands]
         return [(code, out, err) for code, out, err in self._call("look", asked, timeout)]
 

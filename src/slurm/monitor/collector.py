@@ -28,8 +28,9 @@ SELDOM = 120.0
 STALE = 300.0
 #: So much of the time may be spent collecting: 1 / 20.
 SHARE = 20.0
-#: The longest pause, however slow the controller is or how often it did not answer.
+#: The longest pause, however slow the controller is, and where it does not answer at all.
 LONGEST = 300.0
+BACK_OFF = 60.0
 #: So many events are kept for who joins late.
 KEPT_EVENTS = 2000
 #: Seconds that one command may take.
@@ -38,8 +39,10 @@ PATIENCE = 60.0
 
 def pause(interval: float, took: float, failures: int) -> float:
     """Seconds until the next collection: longer where it took long, and after each failure."""
-    wanted = max(interval, SHARE * took)
-    return min(LONGEST, wanted * 2 ** min(failures, 10)) if failures else min(LONGEST, wanted)
+    if failures:
+        # Its return shall be seen soon, whatever the waiting for it took.
+        return max(interval, took, min(BACK_OFF, interval * 2 ** min(failures, 10)))
+    return min(LONGEST, max(interval, SHARE * took))
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,8 @@ class Collector:
                     happened = events(before, after)
             except (SlurmError, UnreadableAnswer) as error:
                 problem = str(error).splitlines()[0]
+            except Exception as error:  # noqa: BLE001 - a surprise must not end the collecting
+                problem = f"{type(error).__name__}: {error}"
             took = self._clock() - begun
             with self._lock:
                 self._health = _next(self._health, problem, took, time.thread_time() - cpu)
@@ -174,7 +179,8 @@ class Collector:
             sinfo_command(),
             controller.controller_command(),
         ]
-        jobs, hosts, parts, diag = (_must(*answer) for answer in self._look(asked))
+        # A list that is too short ends with the failure that made it so.
+        jobs, hosts, parts, diag = [_must(*answer) for answer in self._look(asked)]
         rows, bad_rows = queue.parse_queue(jobs, before.rows if before else {})
         found, bad_nodes = nodes.parse_nodes(hosts)
         snapshot = Snapshot(
@@ -212,17 +218,17 @@ class Collector:
         ended = {job: end for end, job in sorted(over)[-20:]}
         if ended:
             asked.append(sharing.accounting_command(ended, min(ended.values()) - 86400))
-        told = self._look(asked)
-        shares, licences, reservations = (text if code == 0 else "" for code, text, _ in told[:3])
-        lag = None
+        told = [text if code == 0 else None for code, text, _ in self._look(asked)]
+        shares, licences, reservations, accounted = [*told, None, None, None, None][:4]
         now = snapshot.controller.now
-        if ended and now is not None and told[3][0] == 0:
-            lag = sharing.accounting_lag(told[3][1], ended, now)
+        lag = None
+        if accounted is not None and now is not None:
+            lag = sharing.accounting_lag(accounted, ended, now)
         return Snapshot(
             taken=snapshot.taken,
-            shares=tuple(sharing.parse_shares(shares)),
-            licences=tuple(sharing.parse_licences(licences)),
-            reservations=tuple(sharing.parse_reservations(reservations)),
+            shares=tuple(sharing.parse_shares(shares or "")),
+            licences=tuple(sharing.parse_licences(licences or "")),
+            reservations=tuple(sharing.parse_reservations(reservations or "")),
             accounting_lag=lag,
         )
 

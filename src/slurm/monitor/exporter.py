@@ -48,7 +48,7 @@ class Exporter:
     def _prepare(self, snapshot: Snapshot, _: list[Event]) -> None:
         found = measure(snapshot, self._caps)
         with self._collector.lock:
-            counted = measure_tally(self._collector.tally)
+            counted = measure_tally(self._collector.tally, [p.name for p in snapshot.partitions])
         self._tally = {form: render(counted, form) for form in (True, False)}
         self._snapshot = {form: render(found, form) for form in (True, False)}
 

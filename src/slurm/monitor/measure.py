@@ -14,11 +14,12 @@ from slurm.monitor.families import FAMILIES, OTHER
 from slurm.monitor.nodes import FLAGS, STATES, NodeRow
 from slurm.monitor.queue import JobRow
 from slurm.monitor.snapshot import Snapshot
-from slurm.monitor.tally import Tally
+from slurm.monitor.tally import Histogram, Tally
 
 #: States of jobs that are counted even when no job is in them, so that alerts can rely on them.
 _ALWAYS = ("pending", "running", "completed", "failed", "cancelled", "timeout", "node_fail",
            "out_of_memory")  # fmt: skip
+_OUTCOMES = _ALWAYS[2:]
 #: Reasons beyond these many, the rarest, are counted together.
 _MOST_REASONS = 60
 _MOST_REASON_LETTERS = 80
@@ -65,9 +66,18 @@ def measure(snapshot: Snapshot, caps: Caps) -> Samples:
     return samples
 
 
-def measure_tally(tally: Tally) -> Samples:
+def measure_tally(tally: Tally, partitions: Iterable[str]) -> Samples:
     """All that was counted since the collector began."""
     samples = Samples()
+    # A series that begins with 7 has not grown for Prometheus: each begins with 0.
+    for partition in partitions:
+        for name in ("jobs_submitted", "jobs_started", "jobs_requeued", "jobs_vanished"):
+            samples.put(name, 0, partition)
+        for outcome in _OUTCOMES:
+            samples.put("jobs_ended", 0, partition, outcome)
+        for name in ("job_wait_seconds", "job_run_time_seconds"):
+            samples.put(name, Histogram(), partition)
+    samples.put_all("node_changes", dict.fromkeys(STATES, 0))
     samples.put_all("jobs_submitted", tally.submitted)
     samples.put_all("jobs_started", tally.started)
     for (partition, state), count in tally.ended.items():

@@ -76,14 +76,17 @@ def running(backend: Backend, asked: Serving) -> Iterator[ExporterServer]:
 
 def serve(backend: Backend, asked: Serving, began: Callable[[ExporterServer], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; `began` is told once it listens."""
-    over = threading.Event()
-    before = signal.signal(signal.SIGTERM, lambda *_: over.set())
+    before = signal.signal(signal.SIGTERM, _end)
     try:
         with running(backend, asked) as server, contextlib.suppress(KeyboardInterrupt):
             began(server)
-            over.wait()
+            threading.Event().wait()
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _end(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _version() -> str:
