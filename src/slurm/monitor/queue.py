@@ -89,7 +89,7 @@ def parse_queue(text: str, before: Mapping[str, JobRow]) -> tuple[dict[str, JobR
 
 def _row(line: str) -> JobRow | None:
     fields = line.split(_UNIT, len(_COLUMNS) - 1)
-    if len(fields) != len(_COLUMNS):
+    if len(fields) != len(_COLUMNS) or not fields[0][:1].isdigit():
         return None
     job, state, reason, user, account, partition, qos, cpus, nodes, tres = fields[:10]
     submit, eligible, start, end, limit, priority, restarts, hosts, name = fields[10:]
