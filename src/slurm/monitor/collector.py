@@ -41,7 +41,7 @@ def pause(interval: float, took: float, failures: int) -> float:
     """Seconds until the next collection: longer where it took long, and after each failure."""
     if failures:
         # Its return shall be seen soon, whatever the waiting for it took.
-        return max(interval, took, min(BACK_OFF, interval * 2 ** min(failures, 10)))
+        return max(interval, took, min(BACK_OFF, interval * 2.0 ** min(failures, 10)))
     return min(LONGEST, max(interval, SHARE * took))
 
 

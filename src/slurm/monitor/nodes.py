@@ -99,7 +99,7 @@ def parse_nodes(text: str) -> tuple[list[NodeRow], int]:
     found: dict[str, NodeRow] = {}
     bad = 0
     for line in text.split(_ROW_END):
-        if not line.strip():
+        if not line.strip("\n"):
             continue
         row = _row(line)
         if row is None:

@@ -82,7 +82,7 @@ def parse_queue(text: str, before: Mapping[str, JobRow]) -> tuple[dict[str, JobR
         row = before.get(line) or _row(line)
         if row is not None:
             rows[line] = row
-        elif line.strip():
+        elif line.strip("\n"):  # a separator counts as space for a plain strip
             bad += 1
     return rows, bad
 
