@@ -17,6 +17,7 @@ from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.monitor.families import TOPICS
 from slurm.outcome import FAILURES
+from slurm.stack.topology import Topology
 
 sys.path.insert(0, str(Path(__file__).parent))
 from error_examples import EXAMPLES, example_of
@@ -140,6 +141,31 @@ def json_tables() -> str:
     return "\n\n".join(parts)
 
 
+def topology_table() -> str:
+    """Every key of cluster.toml, table by table."""
+    parts = [_keys_of(Topology, "")]
+    return "\n\n".join(part for group in parts for part in group)
+
+
+def _keys_of(cls: type, name: str, many: bool = False) -> list[str]:
+    rows = [("key", "value", "default", "meaning")]
+    below: list[str] = []
+    for field in dataclasses.fields(cls):
+        details = field.metadata
+        inner = f"{name}.{field.name}" if name else field.name
+        if "kind" not in details:
+            table = details.get("table") or details["tables"]
+            below += _keys_of(table, inner, many="tables" in details)
+            continue
+        shown = "" if details["required"] else details["kind"].show(field.default)
+        default = "required" if details["required"] else f"`{shown}`" if shown else ""
+        rows.append((f"`{field.name}`", details["kind"].words, default, details["doc"]))
+    head = f"### `[[{name}]]`" if many else f"### `[{name}]`" if name else "### At the top"
+    about = (inspect.getdoc(cls) or "").partition(": ")[2] if name else ""
+    about = about[:1].upper() + about[1:]
+    return ["\n\n".join(filter(None, [head, about, _table(rows)])), *below]
+
+
 def _is_ours(cls: type) -> bool:
     return issubclass(cls, errors.SlurmError)
 
@@ -161,6 +187,7 @@ TABLES = {
     "verbs": verbs_table,
     "json": json_tables,
     "metrics": metrics_table,
+    "topology": topology_table,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 

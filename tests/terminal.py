@@ -133,7 +133,9 @@ def stable(text: str) -> str:
     text = re.sub(r'("(?:node|nodes|host)": )"[^"]+"', r'\1"HOST"', text)
     text = re.sub(r'("job_id": )"\d+', r'\1"ID', text)
     text = re.sub(r"\bjob \d+", "job ID", text)
-    text = re.sub(r"(?m)^(  node +)\S+$", r"\1HOST", text)
+    text = re.sub(rf"\b{re.escape(os.uname().nodename.split('.')[0])}\b", "HOST", text)
+    text = re.sub(r"(?m)^(  job +)\d+$", r"\1ID", text)
+    text = re.sub(r"\bafter \d\d:\d\d:\d\d", "after TIME", text)
     text = re.sub(r"(?m)^(  (?:ran|runs for|submitted) +)\S+", r"\1TIME", text)
     return "\n".join(line.rstrip() for line in text.strip().splitlines()) + "\n"
 

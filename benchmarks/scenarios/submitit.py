@@ -26,12 +26,12 @@ def drop_in(ground: Ground) -> Section:
     one, many = ground.times(8, 3), ground.times(3, 2)
     rows += _compared(ground, "one job on Slurm", one, on_slurm, "one", ONE_JOB)
     rows += _compared(ground, "map_array(100) on Slurm", many, on_slurm, "map 100", MAP_100)
-    rows += _questions(on_slurm, ground.times(3, 1))
-    ground.empty_queue()
     local = _pair(ground, "local", ground.embedded_env)
     if local is not None:
-        size = ground.times(200, 30)
+        size = 40 if ground.quick else 200
         rows += _compared(ground, f"map_array({size}), local", 1, local, f"map {size}", LOCAL_200)
+    rows += _questions(on_slurm, ground.times(3, 1))
+    ground.empty_queue()
     rows += _imports(ground)
     note = (
         "Both run the same program. submitit leaves 0.2 s between two local submissions and looks "

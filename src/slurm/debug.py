@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slurm import rundir
 from slurm.array import ArrayJob
 from slurm.cache import call_keys, look_up, target_of
+from slurm.callbacks.base import flush
 from slurm.callbacks.following import tell_child, tell_completed, tell_submitted
 from slurm.context import JobContext
 from slurm.job import Job
@@ -119,6 +120,7 @@ class DebugJob(Job[T]):
         callbacks = self.cluster.callbacks
         if not callbacks:
             return self._function
+        flush()  # these hooks are called in this thread: of the submission it was heard before
         context = JobContext(self._variables(), self.path)
         facts = {"target": target_of(self._task.unwrapped), "is_workflow": self._task.is_workflow}
         numbers = {"index": self.index, "rank": 0, "attempt": 0}

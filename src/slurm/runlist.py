@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from slurm import rundir
 from slurm.api.listing import made_at
 from slurm.errors import SlurmError
 from slurm.model.states import parse_state
+from slurm.packaging.tree import cache_folder
 
 if TYPE_CHECKING:
     from slurm.api.backend import Backend
@@ -85,7 +85,8 @@ class RunList:
     """The runs of one base directory, as this machine remembers them."""
 
     def __init__(self, target: str) -> None:
-        self._path = cache_folder() / f"runs-{hashlib.sha256(target.encode()).hexdigest()[:16]}"
+        name = hashlib.sha256(target.encode()).hexdigest()[:16]
+        self._path = Path(cache_folder("runs"), name)
         self._sizes: dict[str, int] = {}
         self._runs: dict[str, _Known] = {}
         self._whole = self._changed = False
@@ -215,9 +216,3 @@ class RunList:
 
 def _good(run: ListedRun) -> bool:
     return run.done >= run.jobs
-
-
-def cache_folder() -> Path:
-    """Where this user's machine keeps what can be thrown away."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return Path(home) / "slurm-sdk"

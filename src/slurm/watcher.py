@@ -125,7 +125,7 @@ class Watcher:
         """When a new job is asked about: soon, but not for each of many that come one by one."""
         if self._poll_at <= now + FIRST_POLL:
             return self._poll_at
-        self._firsts = min(BURST, self._firsts + (now - self._last_first) / (4 * POLL))
+        self._firsts = min(BURST, self._firsts + (now - self._last_first) / (20 * POLL))
         self._last_first = now
         if self._firsts < 1:
             return now + POLL

@@ -33,6 +33,10 @@ def slow(seconds: float, ctx: JobContext) -> float:
     time.sleep(seconds)
     return seconds
 
+@task(time="5min")
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
 @task(time="5min", ntasks=2)
 def ranks(ctx: JobContext) -> int:
     print("rank", ctx.rank, "speaks")
@@ -85,11 +89,13 @@ def test_a_user_runs_a_task_looks_at_it_and_asks_why_another_failed(project: Pat
     assert "Traceback" not in failed.plain
 
     listed = at_terminal(project, "ls")
-    check_snapshot(SNAPSHOTS, "ls.txt", re.sub(r" +\d+ +\d+s +\d+s", " N", listed.plain))
+    numbers = re.sub(r" +\d+ +\d+s +\d+s", " N", listed.plain)
+    check_snapshot(SNAPSHOTS, "ls.txt", re.sub(" +", " ", numbers))
     check_snapshot(SNAPSHOTS, "ls.json", slurm("ls", "--json", cwd=project).text)
-    check_snapshot(SNAPSHOTS, "show.txt", at_terminal(project, "show", "add").plain)
+    shown = at_terminal(project, "show", "add", columns=300)
+    check_snapshot(SNAPSHOTS, "show.txt", shown.plain)
     check_snapshot(SNAPSHOTS, "show.json", slurm("show", "add", "--json", cwd=project).text)
-    why = at_terminal(project, "why", "last")
+    why = at_terminal(project, "why", "last", columns=300)
     assert why.code == 1
     check_snapshot(SNAPSHOTS, "why.txt", re.sub(r"(slurm \w+ )\d+", r"\1ID", why.plain))
     assert slurm("result", "add", cwd=project) == Shown("7\n", 0)
@@ -129,12 +135,12 @@ def test_interrupting_run_leaves_the_job_alone_and_attach_finds_it_again(project
 
 @pytest.mark.full
 def test_a_detached_run_is_waited_for_and_cancelled_by_name(project: Path) -> None:
-    slurm("run", "tasks.py::slow", "600", "--detach", cwd=project)
+    slurm("run", "tasks.py::nap", "600", "--detach", cwd=project)
     assert slurm("wait", "last", "--timeout", "1s", cwd=project).code == 1
-    assert "1 job cancelled" in slurm("cancel", "slow", cwd=project).text
+    assert "1 job cancelled" in slurm("cancel", "nap", cwd=project).text
     waited = slurm("wait", "last", "--json", cwd=project)
     assert waited.code == 1 and json.loads(waited.text)["state"] == "CANCELLED"
-    assert "nothing to cancel" in slurm("cancel", "slow", cwd=project).text
+    assert "nothing to cancel" in slurm("cancel", "nap", cwd=project).text
 
 
 def test_a_rerun_takes_the_same_arguments_and_other_options(project: Path) -> None:

@@ -371,6 +371,7 @@ def test_items_that_ran_out_of_time_go_on_in_a_job_with_more(
     assert (sorted(ran), ran.count("0"), ran.count("1")) == (["0", "1", "2", "2", "3"], 1, 1)
 
 
+@pytest.mark.full
 def test_a_function_that_sees_the_warning_stops_and_the_rest_is_reported(cluster: Cluster) -> None:
     @task(time="8s")
     def patient(x: int, ctx: JobContext) -> str:

@@ -65,7 +65,8 @@ def test_a_plan_tells_the_arrays_the_packs_and_what_waits_for_what(tmp_path: Pat
     assert "at most 7 run at the same time" in done.stdout
     assert "  2. total: one job, one call of sbatch\n     waits for afterok:1\n" in done.stdout
     assert "1000 items in 10 jobs of 100 (pack=100), each with one warm worker" in done.stdout
-    assert done.stdout.endswith("3 submissions, 3 calls of sbatch\n")
+    total = "3 submissions, 3 calls of sbatch\nat most 25.83 core-hours\n"
+    assert done.stdout.endswith(total)
     assert done.stderr.endswith("this is the script\n")
 
 

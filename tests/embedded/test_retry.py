@@ -208,6 +208,7 @@ def test_what_takes_the_value_of_a_retried_job_goes_behind_the_retry(
     assert set(kinds(second)) <= {"waited", None}
 
 
+@pytest.mark.full
 def test_what_only_waits_for_a_retried_job_begins_after_its_success(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -218,6 +219,7 @@ def test_what_only_waits_for_a_retried_job_begins_after_its_success(
     assert first.succeeded or first.wait(LIMIT)
 
 
+@pytest.mark.full
 def test_a_map_over_retried_jobs_gets_all_values(cluster: Cluster, tmp_path: Path) -> None:
     task_ = failing(tmp_path / "log", raising, retry=Retry(times=2))
     array = task_.map([(0, 0), (1, 1), (2, 2)])

@@ -133,6 +133,7 @@ def test_a_job_that_takes_a_workflows_value_gets_the_values_of_what_it_returned(
     assert look(returns_late()).result(WAIT) == {"a": 2, "b": [4, 9]}
 
 
+@pytest.mark.full
 def test_a_job_behind_a_workflow_holds_no_allocation_while_returned_jobs_run(
     cluster: Cluster,
 ) -> None:

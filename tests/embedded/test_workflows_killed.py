@@ -165,6 +165,7 @@ def test_calls_are_found_again_in_whatever_group_they_went_out(
     _check(doomed(phase, str(tmp_path), waits=waits), tmp_path, attempt=1)
 
 
+@pytest.mark.full
 def test_what_a_sender_that_only_seemed_dead_submits_late_ends_by_itself(
     cluster: Cluster, tmp_path: Path
 ) -> None:

@@ -215,6 +215,7 @@ def test_memory_used_up_by_a_setup_line_is_out_of_memory(
     assert isinstance(error, errors.JobOutOfMemory)
 
 
+@pytest.mark.full
 def test_memory_used_up_by_the_batch_shell_itself_is_out_of_memory(
     cluster: Cluster, slurm_cluster: RunningCluster
 ) -> None:

@@ -80,11 +80,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(place: Path) -> None:
-    with (place / "filler").open("wb") as f:
+    with (place / "filler").open("wb", buffering=0) as f:
         try:
             while True:
                 f.write(b"x" * 65536)
-                f.flush()
         except OSError:
             pass
     # Small remains, too.

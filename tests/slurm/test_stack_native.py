@@ -276,6 +276,7 @@ def test_slurmctld_killed_and_started_again_keeps_its_running_job(
     assert accounted_state(cluster, job_id, "COMPLETED") == "COMPLETED"
 
 
+@pytest.mark.full
 def test_every_daemon_can_be_stopped_or_killed_and_started_again(
     fresh_slurm_cluster: FreshCluster,
 ) -> None:
@@ -326,6 +327,7 @@ def test_a_taken_port_is_replaced_by_another(place: Path, monkeypatch: pytest.Mo
         assert cluster.status().state == "up"
 
 
+@pytest.mark.full
 def test_down_after_daemons_died_stops_the_others(place: Path) -> None:
     cluster = up(place, nodes=2)
     cluster.stop_daemon("slurmd", "n2", signal=signal.SIGKILL)
@@ -370,6 +372,7 @@ def command_line(pid: str) -> bytes:
         return b""
 
 
+@pytest.mark.full
 def test_queue_and_accounting_survive_down_and_up(place: Path) -> None:
     first = up(place)
     done = sbatch(first, "true")
@@ -400,6 +403,7 @@ def test_ctrl_c_during_up_leaves_nothing_behind(place: Path) -> None:
     assert_nothing_left(place)
 
 
+@pytest.mark.full
 def test_the_fixture_cleans_up_even_when_pytest_is_killed(tmp_path: Path) -> None:
     victim = tmp_path / "test_victim.py"
     victim.write_text(

@@ -96,7 +96,7 @@ def test_every_task_of_a_job_on_two_nodes_has_its_result_and_log(
 def test_a_failure_is_slurms_failure_whatever_teardown_says(tmp_path: Path) -> None:
     executor = submitit.SlurmExecutor(tmp_path)
     executor.update_parameters(time=1, setup=["export FROM_SETUP=1"], teardown=["true"])
-    job = executor.submit(os.environ.__getitem__, "NOT THERE")
+    job = executor.submit(dict[str, int]().__getitem__, "not there")
     error = job.exception()
     assert isinstance(error, FailedJobError)
     assert isinstance(error.__cause__, KeyError)
@@ -106,7 +106,7 @@ def test_a_failure_is_slurms_failure_whatever_teardown_says(tmp_path: Path) -> N
         state = submitit.SlurmJob.watcher.get_state(job.job_id, mode="force")
         time.sleep(0.2)
     assert state == "FAILED"
-    assert executor.submit(os.environ.get, "FROM_SETUP").result() == "1"
+    assert executor.submit(os.getenv, "FROM_SETUP").result() == "1"
 
 
 def test_what_sbatch_refuses_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def test_a_damaged_cache_is_thrown_away(tmp_path: Path, scheduler: Scheduler) ->
     base = tmp_path / "base"
     end(base, make(base, 1), 0)
     look(base, scheduler)
-    for file in (tmp_path / "cache" / "slurm-sdk").iterdir():
+    for file in (tmp_path / "cache" / "slurm-sdk" / "runs").iterdir():
         file.write_text("{")
     assert [one.state for one in look(base, scheduler)] == ["COMPLETED"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ import pytest
 
 from slurm.errors import StackError
 from slurm.stack import cgroups, daemons, down, state
+from slurm.stack.native_plan import NativeCluster, Request, native_plan
 from slurm.stack.ports import free_ports, is_free, listens, socket_listens
 from slurm.stack.processes import (
     Process,
@@ -24,9 +26,9 @@ from slurm.stack.processes import (
     last_lines,
     launch,
     stop,
+    uninterrupted,
     wait_until,
 )
-from slurm.stack.topology import NodeSpec, Topology
 
 ENV = {"PATH": os.environ["PATH"], "MARK": "mine"}
 
@@ -39,8 +41,10 @@ def bystander() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def topology(directory: Path) -> Topology:
-    return Topology("lab", directory, "box", "root", (NodeSpec("n1", 1),), 2, None, False)
+def lab(directory: Path, accounting: bool = False) -> NativeCluster:
+    asked = Request(name="lab", accounting=accounting).topology()
+    plan = native_plan(asked, directory, "box", "root", [2, 3, 1], "22.05", "no cgroups here")
+    return NativeCluster(plan, directory)
 
 
 def test_a_launched_daemon_has_a_session_of_its_own_and_is_not_our_child(tmp_path: Path) -> None:
@@ -92,7 +96,7 @@ def test_down_leaves_a_process_alone_that_only_has_a_daemons_old_pid(
     now = identify(bystander.pid)
     assert now is not None
     old = replace(now, started=now.started - 1)
-    state.State(topology(tmp_path), "none", {"slurmctld": old}).save()
+    state.State(lab(tmp_path), "none", {"slurmctld": old}).save()
     down(tmp_path)
     down(tmp_path)
     assert bystander.poll() is None
@@ -108,7 +112,7 @@ def test_down_where_no_cluster_was_made_says_so(tmp_path: Path) -> None:
 
 
 def test_what_is_saved_is_loaded_again(tmp_path: Path) -> None:
-    saved = state.State(topology(tmp_path), "cgroup v1", {"munged": Process(1, 2, "b")}, ["closed"])
+    saved = state.State(lab(tmp_path), "cgroup v1", {"munged": Process(1, 2, "b")}, ["closed"])
     saved.save()
     assert state.load(tmp_path) == saved
 
@@ -124,7 +128,7 @@ def test_a_damaged_or_foreign_state_file_is_an_error(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_change_one_cluster_at_the_same_time(tmp_path: Path) -> None:
     code = f"from slurm.stack import down; down({str(tmp_path)!r})"
-    state.State(topology(tmp_path), "none").save()
+    state.State(lab(tmp_path), "none").save()
     with state.locked(tmp_path):
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "another process is bringing the cluster" in second.stderr
@@ -224,6 +228,24 @@ def test_a_waiting_shell_is_not_left_behind_by_launch(tmp_path: Path) -> None:
 
 def test_mariadb_has_a_temporary_directory_of_its_own(tmp_path: Path) -> None:
     # In a shared one a server that starts removes the temporary tables of the others.
-    lab = replace(topology(tmp_path), slurmdbd_port=3)
-    (database,) = (d for d in daemons.daemons(lab) if d.name == "mariadbd")
+    fleet = daemons.daemons(lab(tmp_path, accounting=True))
+    (database,) = (d for d in fleet if d.name == "mariadbd")
     assert f"--tmpdir={tmp_path}/db/tmp" in database.argv
+
+
+def test_ctrl_c_while_a_daemon_is_started_is_heard_when_it_is_written_down() -> None:
+    written = False
+    with pytest.raises(KeyboardInterrupt), interruptible(), uninterrupted():
+        signal.raise_signal(signal.SIGINT)
+        written = True
+    assert written
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Tests that run in the background were started with the interrupt ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""`slurm cluster up | down | status`: a real Slurm cluster on this machine."""
+"""`slurm cluster up | down | status | render`: a real Slurm cluster on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from cyclopts import App, Parameter
 from slurm import stack
 from slurm.cli import DONE, UNREACHABLE
 from slurm.errors import OptionError
-from slurm.stack import ClusterStatus
+from slurm.stack import ClusterStatus, site
+from slurm.stack.plan import container_plan
+from slurm.stack.read import FILE_NAME, read_topology
+from slurm.stack.render import rendered, write
 
 app = App(
     name="cluster",
@@ -72,6 +75,39 @@ def up(
     for key, value in cluster.env.items():
         print(f"  export {key}={value}")
     print(f"  sinfo\n\nand at the end:\n  slurm cluster down --dir {cluster.dir}")
+    return DONE
+
+
+@app.command
+def render(
+    directory: Annotated[Path, Parameter(help="Where the files are written.")],
+    /,
+    *,
+    topology: Annotated[
+        Path | None,
+        Parameter(help="The topology file; left out: cluster.toml in DIRECTORY, else defaults."),
+    ] = None,
+    platform: Annotated[
+        Literal["ubuntu", "mac", "qnap"] | None,
+        Parameter(help="The host's kind, whose override is used; left out: this host's."),
+    ] = None,
+) -> int:
+    """Write all files of a cluster: compose, Slurm's configuration, Containerfile, monitoring.
+
+    They are a function of the topology, readable and stable, hold no secret, and work with plain
+    `docker compose` or `podman compose`:
+
+      slurm cluster render lab && cd lab && ./make-secrets.sh && docker compose up -d
+    """
+    found = directory / FILE_NAME
+    source = topology or (found if found.exists() else None)
+    plan = container_plan(read_topology(source), site.look())
+    changed = write(directory, rendered(plan, platform or ""))
+    for name in changed:
+        print(f"written: {directory / name}")
+    print(f"{len(changed)} files written" if changed else "all files are as they should be")
+    for notice in plan.notices:
+        print(f"note: {notice}")
     return DONE
 
 

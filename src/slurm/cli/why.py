@@ -45,7 +45,9 @@ class WhyShown(Answer):
         if self.exit_code:
             yield from (f"  {line}" for line in _against(told))
         for line in told.evidence:
-            yield from screen.wrap(line, indent="    ", first="  | ")
+            # Lines of a log stay as they are, for copying.
+            log = [f"  | {line}"]
+            yield from log if self.exit_code else screen.wrap(line, indent="    ", first="  | ")
         if len(self.others) > 1:
             some = ", ".join(f"{n} {state}" for state, n in sorted(self.others.items()))
             yield f"  the whole run: {some}"

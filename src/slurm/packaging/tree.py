@@ -17,7 +17,7 @@ from slurm.errors import PackagingError
 
 #: Folders that are nobody's source, where no git says what is ignored.
 JUNK = (
-    ".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".nox",
+    ".git", ".hg", ".svn", "__pycache__", ".cache", ".venv", "venv", "node_modules", ".tox", ".nox",
     ".mypy_cache", ".pytest_cache", ".ruff_cache", ".hypothesis", ".ipynb_checkpoints", "build",
     "dist", "*.egg-info", ".eggs", "slurm_jobs",
 )  # fmt: skip

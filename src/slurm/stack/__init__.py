@@ -7,9 +7,9 @@ from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import layout, native
+from slurm.stack.native_plan import Request, check_request, checked_directory
 from slurm.stack.running import ClusterStatus, DaemonStatus, RunningCluster, look
 from slurm.stack.state import State, load, locked
-from slurm.stack.topology import Request, check_request, checked_directory
 
 __all__ = ["ClusterStatus", "DaemonStatus", "RunningCluster", "attach", "down", "status", "up"]
 
@@ -47,7 +47,7 @@ def up(
                 evidence=[f"running: {', '.join(before.alive())}"],
                 hint=f"use it as it is, or first: slurm cluster down --dir {directory}",
             )
-        return RunningCluster(native.bring_up(directory, request))
+        return RunningCluster(native.bring_up(directory, request.topology(), request.files))
 
 
 def attach(dir: str | Path) -> RunningCluster:

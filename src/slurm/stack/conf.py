@@ -1,170 +1,368 @@
-"""Topology -> the text of slurm.conf, slurmdbd.conf and cgroup.conf; pure functions."""
+"""Plan -> the text of Slurm's own configuration files; pure functions, keys by version."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-from slurm.stack.topology import Topology
+from slurm.model.hostlist import collapse_hostlist
+from slurm.model.units import format_duration
+from slurm.stack.plan import Node, Plan
+from slurm.stack.topology import Partition
+
+#: A heading, and the lines below it.
+Section = tuple[str, list[str]]
 
 _TURN_AROUND = ",".join(
     ["sched_min_interval=100000", "batch_sched_delay=0", "sched_interval=1", "bf_interval=1"]
 )
-
+# More nodes than this are scheduled with Slurm's own, calmer settings.
+_FEW_NODES = 64
+# Room for nodes that join later.
+_MORE_NODES = 64
 _NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
+_OCI_ID = "%n.%u.%j.%s.%t"
 
 
-def conf_files(topology: Topology) -> dict[str, str]:
-    """Every file of the configuration directory by name, the caller's own files included."""
-    files = {**topology.files, "slurm.conf": slurm_conf(topology)}
-    if topology.enforce_memory:
-        files["cgroup.conf"] = cgroup_conf(topology)
-    if topology.accounting:
-        files["slurmdbd.conf"] = slurmdbd_conf(topology)
+def conf_files(plan: Plan) -> dict[str, str]:
+    """The files of the configuration directory by name; slurmdbd.conf has a place of its own."""
+    files = {"slurm.conf": slurm_conf(plan)}
+    for name, text in (
+        ("cgroup.conf", cgroup_conf(plan)),
+        ("gres.conf", gres_conf(plan)),
+        ("oci.conf", oci_conf(plan)),
+    ):
+        if text:
+            files[name] = text
     return files
 
 
-def slurm_conf(topology: Topology) -> str:
-    """The text of slurm.conf; the caller's lines replace ours where they set the same key."""
-    lines = [
-        *_identity(topology),
-        *_places(topology),
-        *_scheduling(),
-        *_containment(topology),
-        *_accounting(topology),
-    ]
-    given = {_key(line) for line in topology.extra_conf}
-    # Slurm takes the first value of a repeated key and complains: a default must give way.
-    kept = [line for line in lines if _key(line) not in given]
+def slurm_conf(plan: Plan) -> str:
+    """The text of slurm.conf; the user's lines replace ours where they set the same key."""
+    extra = plan.topology.conf.slurm
+    given = {_key(line) for line in extra}
     # What is said about all nodes must stand before the nodes.
-    first = [line for line in topology.extra_conf if _NODE_DEFAULTS.match(line)]
-    last = [line for line in topology.extra_conf if line not in first]
-    return "\n".join([*kept, *first, *_machines(topology, given), *last, ""])
+    first = [line for line in extra if _NODE_DEFAULTS.match(line)]
+    last = [line for line in extra if line not in first]
+    sections = [
+        ("Who is who", _identity(plan)),
+        ("Where things are", _places(plan)),
+        ("Scheduling", _scheduling(plan)),
+        ("How jobs are held together", _containment(plan)),
+        ("Accounting", _accounting(plan)),
+    ]
+    # Slurm takes the first value of a repeated key and complains: a default must give way.
+    kept = [(title, [x for x in lines if _key(x) not in given]) for title, lines in sections]
+    # Partitions of the user's own come instead of ours: two defaults would be ambiguous.
+    parts = [] if "partitionname" in given else [_partition(part) for part in plan.partitions]
+    machines = [*first, *map(_node, plan.nodes)]
+    return _text(
+        f"Slurm {plan.version}, cluster {plan.topology.name}: written by `slurm cluster`.",
+        [*kept, ("Nodes", machines), ("Partitions", parts), ("From [conf] slurm", last)],
+    )
+
+
+def _text(title: str, sections: Iterable[Section]) -> str:
+    parts = [f"# {title}\n"]
+    parts += [f"# {head}\n" + "".join(f"{x}\n" for x in lines) for head, lines in sections if lines]
+    return "\n".join(parts)
 
 
 def _key(line: str) -> str:
     return line.partition("=")[0].strip().lower()
 
 
-def _identity(topology: Topology) -> list[str]:
-    return [
-        f"ClusterName={topology.name}",
-        f"SlurmctldHost={topology.host}(127.0.0.1)",
-        f"SlurmctldPort={topology.slurmctld_port}",
+def _identity(plan: Plan) -> list[str]:
+    paths = plan.paths
+    lines = [
+        f"ClusterName={plan.topology.name}",
+        *(f"SlurmctldHost={name}({address})" for name, address in plan.controllers),
+        f"SlurmctldPort={plan.slurmctld_port}",
+        f"SlurmUser={plan.user}",
+        f"AuthType=auth/{plan.auth}",
+    ]
+    if plan.native:
         # The daemons share one account: slurmd must be root to start jobs as their users, and a
         # controller under another name could not read what it shares with them in this directory.
-        f"SlurmUser={topology.user}",
-        f"SlurmdUser={topology.user}",
-        "AuthType=auth/munge",
+        lines.append(f"SlurmdUser={plan.user}")
         # cred_expire is also how long a requeued job is held back: 6 s instead of 121 s.
-        f"AuthInfo=cred_expire=5,socket={topology.munge_socket}",
+        lines.append(f"AuthInfo=cred_expire=5,socket={paths.munge_socket}")
         # Listen on the loopback address alone.
-        "CommunicationParameters=NoCtldInAddrAny,NoInAddrAny",
-    ]
+        lines.append("CommunicationParameters=NoCtldInAddrAny,NoInAddrAny")
+    elif plan.auth == "slurm":
+        # Nodes learn users from the credential, not from their own /etc/passwd.
+        lines += ["CredType=cred/slurm", "AuthInfo=use_client_ids"]
+    if plan.topology.auth.jwt and not plan.native:
+        lines += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={paths.keys}/jwt_hs256.key"]
+    return lines
 
 
-def _places(topology: Topology) -> list[str]:
-    top = topology.directory
-    return [
-        f"StateSaveLocation={top}/state",
-        f"SlurmdSpoolDir={top}/spool/%n",
-        f"SlurmctldPidFile={top}/run/slurmctld.pid",
-        f"SlurmdPidFile={top}/run/slurmd-%n.pid",
-        f"SlurmctldLogFile={top}/log/slurmctld.log",
-        f"SlurmdLogFile={top}/log/slurmd-%n.log",
+def _places(plan: Plan) -> list[str]:
+    paths = plan.paths
+    lines = [
+        f"StateSaveLocation={paths.state}",
+        f"SlurmdSpoolDir={paths.spool}" + ("/%n" if plan.native else ""),
+        f"SlurmctldPidFile={paths.run}/slurmctld.pid",
+        f"SlurmdPidFile={paths.run}/slurmd-%n.pid",
         "MailProg=/bin/true",
     ]
+    if paths.logs:
+        lines.append(f"SlurmctldLogFile={paths.logs}/slurmctld.log")
+        lines.append(f"SlurmdLogFile={paths.logs}/slurmd-%n.log")
+    if not plan.native:
+        low, high = plan.topology.network.srun_ports
+        lines.append(f"SrunPortRange={low}-{high}")
+    return lines
 
 
-def _scheduling() -> list[str]:
-    return [
+def _scheduling(plan: Plan) -> list[str]:
+    lines = [
         "SelectType=select/cons_tres",
         "SelectTypeParameters=CR_Core_Memory",
-        "DefMemPerCPU=100",
+        f"DefMemPerCPU={_memory_per_cpu(plan)}",
         "ReturnToService=2",
-        f"SchedulerParameters={_TURN_AROUND}",
-        "KillWait=2",
-        # One machine plays all nodes, and may be slow to answer for all of them at once.
-        "SlurmctldTimeout=60",
-        "SlurmdTimeout=60",
         "MpiDefault=none",
-        # The nodes claim more than this machine has; without this they come up INVAL.
+        # The nodes offer what their limits allow, not what this machine has.
         "SlurmdParameters=config_overrides",
     ]
+    if len(plan.nodes) <= _FEW_NODES:
+        lines.append(f"SchedulerParameters={_TURN_AROUND}")
+    if plan.native:
+        # One machine plays all nodes, and may be slow to answer for all of them at once.
+        return [*lines, "KillWait=2", "SlurmctldTimeout=60", "SlurmdTimeout=60"]
+    lines += [f"SlurmctldTimeout={plan.topology.controller.takeover}", "SlurmdTimeout=300"]
+    lines.append("SlurmctldParameters=enable_configless")
+    if plan.since("22.05"):
+        lines.append(f"MaxNodeCount={len(plan.nodes) + _MORE_NODES}")
+    if any(node.gpus for node in plan.nodes):
+        lines.append("GresTypes=gpu")
+    if plan.topology.monitoring.enabled and plan.since("25.11"):
+        lines.append("MetricsType=metrics/openmetrics")
+    return lines
 
 
-def _containment(topology: Topology) -> list[str]:
-    if topology.enforce_memory:
-        return [
-            "ProctrackType=proctrack/cgroup",
-            "TaskPlugin=task/cgroup",
-            "JobAcctGatherType=jobacct_gather/cgroup",
-            "JobAcctGatherFrequency=30",
-        ]
-    return [
-        "ProctrackType=proctrack/linuxproc",
-        "TaskPlugin=task/none",
-        "JobAcctGatherType=jobacct_gather/linux",
-        "JobAcctGatherFrequency=30",
-    ]
+def _memory_per_cpu(plan: Plan) -> int:
+    if plan.native:
+        return 100
+    return max(1, min(node.memory // node.cpus for node in plan.nodes))
 
 
-def _accounting(topology: Topology) -> list[str]:
-    if not topology.accounting:
-        return ["AccountingStorageType=accounting_storage/none"]
-    return [
-        "AccountingStorageType=accounting_storage/slurmdbd",
-        "AccountingStorageHost=127.0.0.1",
-        f"AccountingStoragePort={topology.slurmdbd_port}",
-        # Not a password: with munge this names the socket for talking to slurmdbd.
-        f"AccountingStoragePass={topology.munge_socket}",
-    ]
+def _containment(plan: Plan) -> list[str]:
+    by = "cgroup" if plan.cgroups.plugin else "linuxproc"
+    lines = [f"ProctrackType=proctrack/{by}"]
+    if plan.cgroups.plugin:
+        lines.append("TaskPlugin=task/cgroup")
+    gather = "cgroup" if plan.cgroups.plugin else "linux"
+    return [*lines, f"JobAcctGatherType=jobacct_gather/{gather}", "JobAcctGatherFrequency=30"]
 
 
-def _machines(topology: Topology, given: set[str]) -> list[str]:
-    nodes = [
-        f"NodeName={node.name} NodeAddr=127.0.0.1 NodeHostname={topology.host} Port={node.port} "
-        f"CPUs={node.cpus} CoresPerSocket={node.cpus} RealMemory={node.memory_mb} State=UNKNOWN"
-        for node in topology.nodes
-    ]
-    # Partitions of the caller's own come instead of ours: two defaults would be ambiguous.
-    if "partitionname" in given:
-        return nodes
-    return [*nodes, "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP"]
-
-
-def slurmdbd_conf(topology: Topology) -> str:
-    """The text of slurmdbd.conf; the database is reached by its socket, so there is no password."""
-    top = topology.directory
+def _accounting(plan: Plan) -> list[str]:
+    if plan.slurmdbd_port is None:
+        # Later releases have no plugin of that name: none is what they do without a word.
+        old = not plan.since("23.11")
+        return ["AccountingStorageType=accounting_storage/none"] if old else []
     lines = [
-        f"DbdHost={topology.host}",
-        "DbdAddr=127.0.0.1",
-        f"DbdPort={topology.slurmdbd_port}",
-        f"SlurmUser={topology.user}",
-        "AuthType=auth/munge",
-        f"AuthInfo=socket={topology.munge_socket}",
-        f"LogFile={top}/log/slurmdbd.log",
-        f"PidFile={top}/run/slurmdbd.pid",
+        "AccountingStorageType=accounting_storage/slurmdbd",
+        f"AccountingStorageHost={plan.slurmdbd_address}",
+        f"AccountingStoragePort={plan.slurmdbd_port}",
+    ]
+    if plan.paths.munge_socket:
+        # Not a password: with munge this names the socket for talking to slurmdbd.
+        lines.append(f"AccountingStoragePass={plan.paths.munge_socket}")
+    if any(node.gpus for node in plan.nodes):
+        lines.append("AccountingStorageTRES=gres/gpu")
+    if plan.topology.accounts or plan.topology.qos:
+        lines.append("AccountingStorageEnforce=associations,limits,qos")
+    return lines
+
+
+def _node(node: Node) -> str:
+    words = [
+        f"NodeName={node.name}",
+        f"NodeAddr={node.address}",
+        f"NodeHostname={node.hostname}",
+        f"Port={node.port}",
+        f"CPUs={node.cpus}",
+        f"CoresPerSocket={node.cpus}",
+        f"RealMemory={node.memory}",
+    ]
+    if node.gpus:
+        words.append(f"Gres={_gres(node)}")
+    if node.features:
+        words.append(f"Features={','.join(node.features)}")
+    if node.weight != 1:
+        words.append(f"Weight={node.weight}")
+    return " ".join([*words, "State=UNKNOWN"])
+
+
+def _gres(node: Node) -> str:
+    types = list(dict.fromkeys(gpu.type for gpu in node.gpus))
+    counts = {kind: sum(gpu.type == kind for gpu in node.gpus) for kind in types}
+    return ",".join(f"gpu:{kind}:{n}" if kind else f"gpu:{n}" for kind, n in counts.items())
+
+
+def _partition(part: Partition) -> str:
+    nodes = "ALL" if part.nodes == "ALL" else collapse_hostlist(part.nodes)
+    words = [f"PartitionName={part.name}", f"Nodes={nodes}"]
+    if part.default:
+        words.append("Default=YES")
+    words.append("MaxTime=" + (format_duration(part.max_time) if part.max_time else "INFINITE"))
+    if part.default_time:
+        words.append(f"DefaultTime={format_duration(part.default_time)}")
+    if part.max_nodes:
+        words.append(f"MaxNodes={part.max_nodes}")
+    if part.priority != 1:
+        words.append(f"PriorityTier={part.priority}")
+    if part.qos:
+        words.append(f"QOS={part.qos}")
+    if part.accounts:
+        words.append(f"AllowAccounts={','.join(part.accounts)}")
+    return " ".join([*words, "State=UP"])
+
+
+def slurmdbd_conf(plan: Plan) -> str:
+    """The text of slurmdbd.conf; a password is never in it, the entry point adds it."""
+    database, paths = plan.topology.database, plan.paths
+    lines = [
+        f"DbdHost={plan.slurmdbd_host}",
+        f"DbdAddr={plan.slurmdbd_address}",
+        f"DbdPort={plan.slurmdbd_port}",
+        f"SlurmUser={plan.user}",
+        f"AuthType=auth/{plan.auth}",
+        f"PidFile={paths.run}/slurmdbd.pid",
+    ]
+    if paths.munge_socket:
+        lines.append(f"AuthInfo=socket={paths.munge_socket}")
+    if plan.topology.auth.jwt and not plan.native:
+        lines += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={paths.keys}/jwt_hs256.key"]
+    if paths.logs:
+        lines.append(f"LogFile={paths.logs}/slurmdbd.log")
+    storage = [
         "StorageType=accounting_storage/mysql",
         # "localhost" makes the client library use the socket named by MYSQL_UNIX_PORT.
-        "StorageHost=localhost",
-        f"StorageUser={topology.user}",
-        "StorageLoc=slurm_acct_db",
+        f"StorageHost={plan.storage_host}",
+        f"StorageUser={plan.storage_user}",
+        f"StorageLoc={database.name}",
     ]
-    return "\n".join([*lines, ""])
+    if not plan.native:
+        storage.insert(2, f"StoragePort={database.port}")
+        # Old rows make every upgrade longer.
+        storage += [
+            f"Purge{what}After={database.keep}" for what in ("Event", "Job", "Step", "Suspend")
+        ]
+    extra = plan.topology.conf.slurmdbd
+    given = {_key(line) for line in extra}
+    return _text(
+        f"Accounting of cluster {plan.topology.name}; the password is not in this file.",
+        [
+            ("The daemon", [x for x in lines if _key(x) not in given]),
+            ("Its database", [x for x in storage if _key(x) not in given]),
+            ("From [conf] slurmdbd", list(extra)),
+        ],
+    )
 
 
-def cgroup_conf(topology: Topology) -> str:
-    """The text of cgroup.conf for cgroup v1; lines of the caller's own cgroup.conf come first."""
-    given = topology.files.get("cgroup.conf", "").splitlines()
+def cgroup_conf(plan: Plan) -> str:
+    """The text of cgroup.conf, or nothing where no cgroup is used and none need be said."""
+    if not plan.cgroups.plugin:
+        # Without this word a later slurmd looks for cgroups that it may not have.
+        lines = ["CgroupPlugin=disabled"] if plan.since("24.05") else []
+    else:
+        lines = [f"CgroupPlugin={plan.cgroups.plugin}"] if plan.since("21.08") else []
+        if plan.cgroups.mount:
+            lines.append(f"CgroupMountpoint={plan.cgroups.mount}")
+        if not plan.since("23.11"):
+            lines.append("CgroupAutomount=no")
+        if plan.cgroups.plugin == "autodetect":
+            # There is no systemd in a container.
+            lines.append("IgnoreSystemd=yes")
+        devices = "yes" if any(node.gpus for node in plan.nodes) else "no"
+        lines += ["ConstrainRAMSpace=yes", "ConstrainCores=no", f"ConstrainDevices={devices}"]
+    extra = plan.topology.conf.cgroup
+    given = {_key(line) for line in extra}
+    kept = [line for line in lines if _key(line) not in given]
+    if not kept and not extra:
+        return ""
+    return _text("How jobs are held to what they asked for.", [("Cgroups", [*extra, *kept])])
+
+
+def gres_conf(plan: Plan) -> str:
+    """The text of gres.conf, or nothing where no node has a GPU."""
+    lines = []
+    for node in plan.nodes:
+        if node.detect_gpus:
+            lines.append(f"NodeName={node.name} AutoDetect=nvidia")
+            continue
+        for kind in dict.fromkeys(gpu.type for gpu in node.gpus):
+            files = collapse_files([gpu.file for gpu in node.gpus if gpu.type == kind])
+            named = f" Type={kind}" if kind else ""
+            lines.append(f"NodeName={node.name} Name=gpu{named} File={files}")
+    extra = list(plan.topology.conf.gres)
+    if not lines and not extra:
+        return ""
+    return _text("Which GPUs each node has.", [("GPUs", lines), ("From [conf] gres", extra)])
+
+
+def collapse_files(files: list[str]) -> str:
+    """`/dev/nvidia[0-1]` for device files that differ in their number."""
+    folder = files[0].rpartition("/")[0]
+    return f"{folder}/{collapse_hostlist([file.rpartition('/')[2] for file in files])}"
+
+
+def oci_conf(plan: Plan) -> str:
+    """The text of oci.conf, or nothing; with create and start runc hangs, so it runs at once."""
+    runtime = plan.topology.oci.runtime
+    if runtime == "none" or plan.native or not plan.since("21.08"):
+        return ""
+    call = f"{runtime} --root=/run/oci"
     lines = [
-        "CgroupPlugin=cgroup/v1",
-        # Links to this cluster's own part of each hierarchy: two clusters would otherwise share
-        # directories, for Slurm names them by node and job id only.
-        f"CgroupMountpoint={topology.directory}/cgroup",
-        "CgroupAutomount=no",
-        "ConstrainRAMSpace=yes",
-        "ConstrainCores=no",
-        "ConstrainDevices=no",
+        f'RunTimeQuery="{call} state {_OCI_ID}"',
+        f'RunTimeRun="{call} run {_OCI_ID} -b %b"',
+        f'RunTimeKill="{call} kill -a {_OCI_ID}"',
+        f'RunTimeDelete="{call} delete --force {_OCI_ID}"',
     ]
-    keys = {_key(line) for line in given}
-    return "\n".join([*given, *(line for line in lines if _key(line) not in keys), ""])
+    if plan.since("23.02"):
+        # The node's own configuration would lead commands in a container astray.
+        lines += [
+            f'{key}="^(SLURM_CONF|SLURM_CONF_SERVER)="'
+            for key in ("EnvExclude", "RunTimeEnvExclude")
+        ]
+    return _text("How `--container` runs a bundle.", [(f"OCI by {runtime}", lines)])
+
+
+def accounting_commands(plan: Plan) -> list[list[str]]:
+    """The sacctmgr commands that make QOS, accounts and users what the topology says."""
+    if plan.slurmdbd_port is None or not (
+        plan.topology.qos or plan.topology.accounts or any(u.admin for u in plan.users)
+    ):
+        return []
+    commands = []
+    for qos in plan.topology.qos:
+        words = [f"Priority={qos.priority}"]
+        words.append(f"MaxWall={format_duration(qos.max_time) if qos.max_time else -1}")
+        words.append(f"MaxJobsPerUser={qos.max_jobs or -1}")
+        words.append(f"MaxSubmitJobsPerUser={qos.max_submit or -1}")
+        tres = [f"cpu={qos.max_cpus or -1}", f"gres/gpu={qos.max_gpus or -1}"]
+        if not any(node.gpus for node in plan.nodes):
+            tres = tres[:1]
+        words.append(f"MaxTRESPerUser={','.join(tres)}")
+        if qos.preempts:
+            words.append(f"Preempt={','.join(qos.preempts)}")
+        commands.append(["add", "qos", qos.name])
+        commands.append(["modify", "qos", qos.name, "set", *words])
+    accounts = plan.topology.accounts
+    for account in accounts:
+        shares = [f"Fairshare={account.shares}"]
+        allowed = [f"QOS={','.join(account.qos)}"] if account.qos else []
+        commands.append(
+            ["add", "account", account.name, f"Parent={account.parent}", *shares, *allowed]
+        )
+        commands.append(["modify", "account", account.name, "set", *shares, *allowed])
+    for user in plan.users:
+        homes = [a.name for a in accounts if user.name in a.users] or ["root"]
+        if accounts and homes == ["root"] and not user.admin:
+            continue  # not in any account: not let in
+        commands += [["add", "user", user.name, f"Account={home}"] for home in homes]
+        if user.admin:
+            commands.append(["modify", "user", user.name, "set", "AdminLevel=Administrator"])
+    return commands

@@ -7,8 +7,8 @@ import shutil
 from dataclasses import dataclass
 
 from slurm.errors import StackError
+from slurm.stack.native_plan import NativeCluster
 from slurm.stack.ports import listens, socket_listens
-from slurm.stack.topology import Topology
 
 _PACKAGE = {
     "munged": "munge",
@@ -43,43 +43,45 @@ class Daemon:
         return self.socket is None or socket_listens(self.socket)
 
 
-def daemons(topology: Topology) -> list[Daemon]:
+def daemons(cluster: NativeCluster) -> list[Daemon]:
     """All daemons of a cluster, in the order in which they are started."""
-    conf = str(topology.slurm_conf)
-    database = [_mariadb(topology), _slurmdbd(topology)] if topology.accounting else []
-    controller = Daemon("slurmctld", ("slurmctld", "-D", "-f", conf), port=topology.slurmctld_port)
+    conf = str(cluster.slurm_conf)
+    database = [_mariadb(cluster), _slurmdbd(cluster)] if cluster.accounting else []
+    controller = Daemon(
+        "slurmctld", ("slurmctld", "-D", "-f", conf), port=cluster.plan.slurmctld_port
+    )
     nodes = [
         Daemon(f"slurmd-{n.name}", ("slurmd", "-D", "-N", n.name, "-f", conf), port=n.port)
-        for n in topology.nodes
+        for n in cluster.plan.nodes
     ]
-    return [_munged(topology), *database, controller, *nodes]
+    return [_munged(cluster), *database, controller, *nodes]
 
 
-def _munged(topology: Topology) -> Daemon:
-    place = topology.directory / "munge"
+def _munged(cluster: NativeCluster) -> Daemon:
+    place = cluster.directory / "munge"
     argv = (
         "munged",
         "--foreground",
         f"--key-file={place}/munge.key",
-        f"--socket={topology.munge_socket}",
+        f"--socket={cluster.munge_socket}",
         f"--pid-file={place}/munged.pid",
         f"--seed-file={place}/munged.seed",
         # slurmctld itself advises ten.
         "--num-threads=10",
         # Without it munged insists that all users reach its socket, which is not wanted here.
-        *(("--force",) if topology.private else ()),
+        *(("--force",) if cluster.private else ()),
     )
-    return Daemon("munged", argv, socket=str(topology.munge_socket), account="munge")
+    return Daemon("munged", argv, socket=str(cluster.munge_socket), account="munge")
 
 
-def _mariadb(topology: Topology) -> Daemon:
-    place = topology.directory / "db"
+def _mariadb(cluster: NativeCluster) -> Daemon:
+    place = cluster.directory / "db"
     argv = (
         "mariadbd",
         "--no-defaults",
         f"--datadir={place}/data",
         f"--tmpdir={place}/tmp",
-        f"--socket={topology.database_socket}",
+        f"--socket={cluster.database_socket}",
         f"--pid-file={place}/mariadb.pid",
         "--skip-networking",
         "--performance-schema=OFF",
@@ -90,13 +92,13 @@ def _mariadb(topology: Topology) -> Daemon:
         "--innodb-lock-wait-timeout=900",
         "--max-allowed-packet=16M",
         # MariaDB runs as root only when it is told so.
-        *((f"--user={topology.user}",) if topology.private else ()),
+        *((f"--user={cluster.user}",) if cluster.private else ()),
     )
-    return Daemon("mariadbd", argv, socket=str(topology.database_socket), account="mysql")
+    return Daemon("mariadbd", argv, socket=str(cluster.database_socket), account="mysql")
 
 
-def _slurmdbd(topology: Topology) -> Daemon:
-    return Daemon("slurmdbd", ("slurmdbd", "-D"), port=topology.slurmdbd_port)
+def _slurmdbd(cluster: NativeCluster) -> Daemon:
+    return Daemon("slurmdbd", ("slurmdbd", "-D"), port=cluster.plan.slurmdbd_port)
 
 
 def _search_path() -> str:
@@ -128,12 +130,12 @@ def _missing(programs: list[str]) -> StackError:
     )
 
 
-def daemon_env(topology: Topology) -> dict[str, str]:
+def daemon_env(cluster: NativeCluster) -> dict[str, str]:
     """The environment of every daemon; it holds nothing of the caller's own."""
     return {
         "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "LC_ALL": "C",
-        "SLURM_CONF": str(topology.slurm_conf),
+        "SLURM_CONF": str(cluster.slurm_conf),
         # The client library in slurmdbd has no other way to be told of a socket.
-        "MYSQL_UNIX_PORT": str(topology.database_socket),
+        "MYSQL_UNIX_PORT": str(cluster.database_socket),
     }

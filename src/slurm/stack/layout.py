@@ -10,9 +10,8 @@ import subprocess
 from pathlib import Path
 
 from slurm.errors import StackError
-from slurm.stack.conf import conf_files
 from slurm.stack.daemons import program
-from slurm.stack.topology import Topology
+from slurm.stack.native_plan import NativeCluster
 
 _PLACES = (
     ("etc", 0o755, None),
@@ -45,24 +44,24 @@ def claim(directory: Path) -> None:
         ) from error
 
 
-def prepare(topology: Topology) -> None:
+def prepare(cluster: NativeCluster) -> None:
     """Make the sub-directories, the munge key and all configuration files."""
-    top = topology.directory
+    top = cluster.directory
     for name, mode, account in _PLACES:
         place = top / name
         place.mkdir(exist_ok=True)
         place.chmod(mode)
-        _give(place, account, topology)
+        _give(place, account, cluster)
     for old in (top / "log").glob("*.out"):
         # An error shall show the words of this start, not of an earlier one.
         old.unlink()
-    for node in topology.node_names:
+    for node in cluster.node_names:
         (top / "spool" / node).mkdir(exist_ok=True)
     key = top / "munge" / "munge.key"
     if not key.exists():
         _write(key, secrets.token_bytes(1024), 0o400)
-        _give(key, "munge", topology)
-    for file, text in conf_files(topology).items():
+        _give(key, "munge", cluster)
+    for file, text in cluster.conf_files().items():
         mode = 0o600 if file == "slurmdbd.conf" else 0o755 if text.startswith("#!") else 0o644
         _write(top / "etc" / file, text.encode(), mode)
 
@@ -73,12 +72,12 @@ def closed_parent(directory: Path) -> Path | None:
     return next((place for place in way if not place.stat().st_mode & 0o001), None)
 
 
-def account_ids(account: str | None, topology: Topology) -> tuple[int, int] | None:
+def account_ids(account: str | None, cluster: NativeCluster) -> tuple[int, int] | None:
     """User and group of a daemon's account, or None where it runs as ourselves.
 
     That is so when we are not root, and when the account could not reach the directory.
     """
-    if account is None or os.geteuid() != 0 or topology.private:
+    if account is None or os.geteuid() != 0 or cluster.private:
         return None
     try:
         entry = pwd.getpwnam(account)
@@ -87,18 +86,18 @@ def account_ids(account: str | None, topology: Topology) -> tuple[int, int] | No
     return entry.pw_uid, entry.pw_gid
 
 
-def make_database(topology: Topology) -> None:
+def make_database(cluster: NativeCluster) -> None:
     """Make MariaDB's own tables, once for the life of the directory."""
-    place = topology.directory / "db"
+    place = cluster.directory / "db"
     made = place / "made"
     if made.exists():
         return
     shutil.rmtree(place / "data", ignore_errors=True)
-    ids = account_ids("mysql", topology)
+    ids = account_ids("mysql", cluster)
     argv = [
         program("mariadb-install-db"),
         "--no-defaults",
-        f"--user={pwd.getpwuid(ids[0]).pw_name if ids else topology.user}",
+        f"--user={pwd.getpwuid(ids[0]).pw_name if ids else cluster.user}",
         f"--datadir={place}/data",
         # A server that starts removes the temporary tables of every other one in a shared /tmp.
         f"--tmpdir={place}/tmp",
@@ -106,7 +105,7 @@ def make_database(topology: Topology) -> None:
         "--skip-name-resolve",
         # Who may log in is decided by the kernel's word about who is on the socket.
         "--auth-root-authentication-method=socket",
-        f"--auth-root-socket-user={topology.user}",
+        f"--auth-root-socket-user={cluster.user}",
         "--innodb-log-file-size=32M",
         "--innodb-flush-log-at-trx-commit=0",
     ]
@@ -129,8 +128,8 @@ def make_database(topology: Topology) -> None:
     made.touch()
 
 
-def _give(path: Path, account: str | None, topology: Topology) -> None:
-    ids = account_ids(account, topology)
+def _give(path: Path, account: str | None, cluster: NativeCluster) -> None:
+    ids = account_ids(account, cluster)
     if ids is not None:
         os.chown(path, *ids)
 

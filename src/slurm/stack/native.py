@@ -7,15 +7,26 @@ import pwd
 import secrets
 import signal
 import socket
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import cgroups, layout, probes
 from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
+from slurm.stack.native_plan import NativeCluster, native_plan
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.processes import job_processes, last_lines, launch, stop, wait_until
+from slurm.stack.processes import (
+    job_processes,
+    last_lines,
+    launch,
+    stop,
+    uninterrupted,
+    wait_until,
+)
 from slurm.stack.state import State, load
-from slurm.stack.topology import NodeSpec, Request, Topology
+from slurm.stack.topology import Topology
+from slurm.stack.versions import major
 
 # slurmctld writes its state when it is asked to end; on a busy host that takes its time.
 STOP_PATIENCE = 60
@@ -23,40 +34,43 @@ _PORT_TAKEN = "Address already in use"
 _TRIES = 3
 
 
-def plan(directory: Path, request: Request) -> State:
+def plan(directory: Path, topology: Topology, files: dict[str, str]) -> State:
     """Decide everything about a cluster: name, ports, enforcement. Nothing is started."""
-    check_programs(request.accounting)
+    check_programs(topology.accounting)
     before = load(directory)
-    ports = free_ports(request.nodes + 2)
+    # An earlier cluster's name is kept: its state and its accounting carry it.
+    name = topology.name or (before.cluster.name if before else f"sdk{secrets.token_hex(4)}")
+    nodes = sum(len(group.names) for group in topology.nodes)
     why_not = cgroups.why_not_enforced()
     closed = layout.closed_parent(directory)
-    topology = Topology(
-        # An earlier cluster's name is kept: its state and its accounting carry it.
-        name=request.name or (before.topology.name if before else f"sdk{secrets.token_hex(4)}"),
-        directory=directory,
+    decided = native_plan(
+        replace(topology, name=name),
+        directory,
         host=socket.gethostname().partition(".")[0],
         user=pwd.getpwuid(os.geteuid()).pw_name,
-        nodes=tuple(
-            NodeSpec(f"n{number}", port, request.cpus, request.memory_mb)
-            for number, port in enumerate(ports[2:], start=1)
-        ),
-        slurmctld_port=ports[0],
-        slurmdbd_port=ports[1] if request.accounting else None,
-        enforce_memory=why_not is None,
-        private=closed is not None,
-        extra_conf=request.extra_conf,
-        files=request.files,
+        ports=free_ports(nodes + 2),
+        version=installed_version(),
+        why_not_enforced=why_not,
     )
-    state = State(topology, enforcement=f"none: {why_not}" if why_not else "cgroup v1")
+    cluster = NativeCluster(decided, directory, closed is not None, files)
+    state = State(cluster, enforcement=f"none: {why_not}" if why_not else "cgroup v1")
     if closed is not None:
-        state.notes = [f"only {topology.user} can use this cluster: {closed} is closed to others"]
+        state.notes = [f"only {cluster.user} can use this cluster: {closed} is closed to others"]
     return state
 
 
-def bring_up(directory: Path, request: Request) -> State:
+def installed_version() -> str:
+    """The release of the Slurm that is installed here."""
+    argv = [program("slurmctld"), "-V"]
+    return major(
+        subprocess.run(argv, capture_output=True, text=True, timeout=30, check=True).stdout
+    )
+
+
+def bring_up(directory: Path, topology: Topology, files: dict[str, str]) -> State:
     """Plan and start a cluster; once more with new ports when another program took one."""
     for attempt in range(1, _TRIES + 1):
-        state = plan(directory, request)
+        state = plan(directory, topology, files)
         try:
             start(state)
         except BaseException as error:  # what was started is stopped, whatever happened
@@ -81,41 +95,42 @@ def _stop_after(error: BaseException, state: State) -> None:
 
 def start(state: State) -> None:
     """Start all daemons of a planned cluster and wait until a job has run on all nodes."""
-    topology = state.topology
-    layout.prepare(topology)
+    cluster = state.cluster
+    layout.prepare(cluster)
     state.save()
-    end_jobs(topology)
-    if topology.enforce_memory:
-        cgroups.make(topology.cgroup, topology.directory / "cgroup")
-    fleet = daemons(topology)
+    end_jobs(cluster)
+    if cluster.enforce_memory:
+        cgroups.make(cluster.cgroup, cluster.directory / "cgroup")
+    fleet = daemons(cluster)
     nodes = [daemon for daemon in fleet if daemon.name.startswith("slurmd-")]
     for daemon in fleet:
         if daemon.name == "mariadbd":
-            layout.make_database(topology)
+            layout.make_database(cluster)
         launch_daemon(state, daemon)
         if daemon not in nodes:
             await_ready(state, daemon)
         if daemon.name == "slurmdbd":
-            probes.add_cluster(topology)
+            probes.add_cluster(cluster)
     for daemon in nodes:
         await_ready(state, daemon)
     await_nodes(state)
-    job_id = probes.run_everywhere(topology)
-    if topology.accounting:
-        probes.await_accounted(topology, job_id)
+    job_id = probes.run_everywhere(cluster)
+    if cluster.accounting:
+        probes.await_accounted(cluster, job_id)
 
 
 def launch_daemon(state: State, daemon: Daemon) -> None:
     """Start one daemon and write down its process."""
-    topology = state.topology
+    cluster = state.cluster
     if daemon.port is not None and not is_free(daemon.port):
         # slurmctld itself would try for most of a minute before it says so.
         raise StackError(f"{daemon.name} cannot listen on port {daemon.port}: {_PORT_TAKEN}")
-    log = topology.log(daemon.name)
-    ids = layout.account_ids(daemon.account, topology)
+    log = cluster.log(daemon.name)
+    ids = layout.account_ids(daemon.account, cluster)
     argv = [program(daemon.argv[0]), *daemon.argv[1:]]
-    state.processes[daemon.name] = launch(argv, log, daemon_env(topology), ids)
-    state.save()
+    with uninterrupted():
+        state.processes[daemon.name] = launch(argv, log, daemon_env(cluster), ids)
+        state.save()
 
 
 def await_ready(state: State, daemon: Daemon) -> None:
@@ -129,7 +144,7 @@ def await_ready(state: State, daemon: Daemon) -> None:
 
 
 def _failed(state: State, name: str, what: str) -> StackError:
-    log = state.topology.log(name)
+    log = state.cluster.log(name)
     return StackError(
         f"{name} {what}; its last words are below",
         evidence=last_lines(log),
@@ -139,14 +154,14 @@ def _failed(state: State, name: str, what: str) -> StackError:
 
 def await_nodes(state: State, patience: float = 60) -> None:
     """Wait until slurmctld has every node in service; give up when it or a slurmd ended."""
-    wanted = set(state.topology.node_names)
+    wanted = set(state.cluster.node_names)
     states: dict[str, str] = {}
 
     def in_service() -> bool:
         for name, process in state.processes.items():
             if name.startswith(("slurmctld", "slurmd-")) and not process.alive():
                 raise _failed(state, name, "does not run")
-        states.update(probes.node_states(state.topology))
+        states.update(probes.node_states(state.cluster))
         return wanted <= {node for node, word in states.items() if probes.in_service(word)}
 
     if not wait_until(in_service, patience):
@@ -154,7 +169,7 @@ def await_nodes(state: State, patience: float = 60) -> None:
         what = ", ".join(f"{node} is {states.get(node, 'unknown')}" for node in bad)
         raise StackError(
             f"not all nodes are in service after {patience:g} s: {what}",
-            evidence=last_lines(state.topology.log(f"slurmd-{bad[0]}")),
+            evidence=last_lines(state.cluster.log(f"slurmd-{bad[0]}")),
         )
 
 
@@ -166,7 +181,7 @@ def stop_all(state: State) -> None:
     # The controller first: it then saves its state and sees no node die.
     _stop_together(state, [name for name in names if name == "slurmctld"])
     _stop_together(state, nodes)
-    end_jobs(state.topology)
+    end_jobs(state.cluster)
     for name in rest:
         _stop_together(state, [name])
 
@@ -182,11 +197,11 @@ def _stop_together(state: State, names: list[str]) -> None:
         state.save()
 
 
-def end_jobs(topology: Topology) -> None:
+def end_jobs(cluster: NativeCluster) -> None:
     """End the job processes that slurmd leaves behind, and remove the cluster's cgroups."""
-    for process in job_processes(str(topology.slurm_conf), topology.name):
+    for process in job_processes(str(cluster.slurm_conf), cluster.name):
         process.send(signal.SIGKILL)
-    left = cgroups.remove(topology.cgroup)
+    left = cgroups.remove(cluster.cgroup)
     if left:
         raise StackError(
             "cgroups of this cluster could not be removed", evidence=[str(path) for path in left]

@@ -8,16 +8,16 @@ import subprocess
 
 from slurm.errors import StackError
 from slurm.stack.daemons import program
+from slurm.stack.native_plan import NativeCluster
 from slurm.stack.processes import last_lines, wait_until
-from slurm.stack.topology import Topology
 
 _IN_SERVICE = frozenset({"idle", "mixed", "allocated", "completing", "planned", "reserved"})
 _OF_A_CALLER = ("SLURM", "SBATCH", "SRUN", "SINFO", "SACCT")
 
 
-def node_states(topology: Topology) -> dict[str, str]:
+def node_states(cluster: NativeCluster) -> dict[str, str]:
     """Each node's state as slurmctld sees it; empty when it does not answer."""
-    done = _command(topology, ["scontrol", "show", "nodes", "--oneliner"], timeout=15)
+    done = _command(cluster, ["scontrol", "show", "nodes", "--oneliner"], timeout=15)
     return parse_nodes(done.stdout) if done.returncode == 0 else {}
 
 
@@ -45,34 +45,34 @@ def widest_job(text: str) -> tuple[str, int] | None:
     return name.rstrip("*"), min(int(nodes), int(largest) if largest.isdigit() else int(nodes))
 
 
-def add_cluster(topology: Topology) -> None:
+def add_cluster(cluster: NativeCluster) -> None:
     """Tell accounting the cluster's name before its controller starts.
 
     A controller that finds its name missing adds it itself, on several connections at once; when
     they meet, slurmdbd 22.05 refuses the controller from then on ("no remote port"). Where this
     fails (a wrong line in slurm.conf) the controller is next, and says why in its own words.
     """
-    argv = ["sacctmgr", "--immediate", "--quiet", "add", "cluster", topology.name]
-    _command(topology, argv, timeout=30)
+    argv = ["sacctmgr", "--immediate", "--quiet", "add", "cluster", cluster.name]
+    _command(cluster, argv, timeout=30)
 
 
-def run_everywhere(topology: Topology) -> str:
+def run_everywhere(cluster: NativeCluster) -> str:
     """Prove that the cluster takes a job: run one on all nodes of a partition; its job id."""
-    listed = _command(topology, ["sinfo", "-h", "-a", "-o", "%P|%D|%s"], timeout=15)
-    partition, nodes = widest_job(listed.stdout) or ("main", len(topology.nodes))
+    listed = _command(cluster, ["sinfo", "-h", "-a", "-o", "%P|%D|%s"], timeout=15)
+    partition, nodes = widest_job(listed.stdout) or ("main", len(cluster.plan.nodes))
     argv = ["srun", f"--partition={partition}", f"--nodes={nodes}", "--time=1", "--job-name=first"]
-    done = _command(topology, [*argv, "sh", "-c", "echo job=$SLURM_JOB_ID"], timeout=60)
+    done = _command(cluster, [*argv, "sh", "-c", "echo job=$SLURM_JOB_ID"], timeout=60)
     found = re.findall(r"^job=(\d+)$", done.stdout, re.MULTILINE)
     if done.returncode != 0 or len(found) != nodes:
         raise StackError(
             f"the first job did not run on {nodes} nodes; srun's and slurmctld's words are below",
-            evidence=[*done.stdout.splitlines()[-6:], *last_lines(topology.log("slurmctld"), 6)],
-            hint=f"look into the logs in {topology.directory}/log",
+            evidence=[*done.stdout.splitlines()[-6:], *last_lines(cluster.log("slurmctld"), 6)],
+            hint=f"look into the logs in {cluster.directory}/log",
         )
     return str(found[0])
 
 
-def await_accounted(topology: Topology, job_id: str, patience: float = 60) -> None:
+def await_accounted(cluster: NativeCluster, job_id: str, patience: float = 60) -> None:
     """Wait until accounting lists the first job.
 
     It must be in the list of all jobs: by its id a job can be found some seconds before the
@@ -81,24 +81,24 @@ def await_accounted(topology: Topology, job_id: str, patience: float = 60) -> No
     argv = ["sacct", "-n", "-a", "-X", "-P", "-o", "JobID,State", "-S", "now-1hour"]
 
     def accounted() -> bool:
-        return f"{job_id}|COMPLETED" in _command(topology, argv, timeout=15).stdout.splitlines()
+        return f"{job_id}|COMPLETED" in _command(cluster, argv, timeout=15).stdout.splitlines()
 
     if not wait_until(accounted, patience):
         raise StackError(
             f"the first job did not reach accounting within {patience:g} s",
-            evidence=last_lines(topology.log("slurmdbd")),
+            evidence=last_lines(cluster.log("slurmdbd")),
         )
 
 
 def _command(
-    topology: Topology, argv: list[str], timeout: float
+    cluster: NativeCluster, argv: list[str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run one Slurm command; a command that takes too long counts as failed."""
     env = {key: value for key, value in os.environ.items() if not key.startswith(_OF_A_CALLER)}
     try:
         return subprocess.run(
             [program(argv[0]), *argv[1:]],
-            env={**env, **topology.client_env, "LC_ALL": "C"},
+            env={**env, **cluster.client_env, "LC_ALL": "C"},
             cwd="/",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

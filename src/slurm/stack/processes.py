@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,6 +77,22 @@ def launch(
     if process is None:
         raise StackError(f"{argv[0]} ended at once", evidence=last_lines(log))
     return process
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C is heard at the end of the block, when what was started in it is written down."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears it
+        return
+    heard: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: heard.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def stop(process: Process, first: int = signal.SIGTERM, patience: float = 20) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal as signals
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from slurm.errors import StackError, nearest
 from slurm.stack import native, probes
 from slurm.stack.daemons import daemons
-from slurm.stack.processes import Process, stop
+from slurm.stack.ports import is_free
+from slurm.stack.processes import Process, stop, wait_until
 from slurm.stack.state import State, load, locked
 
 
@@ -49,15 +51,15 @@ class ClusterStatus:
 
 def look(state: State) -> ClusterStatus:
     """Ask the operating system and slurmctld how the cluster is."""
-    topology = state.topology
+    cluster = state.cluster
     alive = state.alive()
-    told = probes.node_states(topology) if "slurmctld" in alive else {}
-    nodes = {node: told.get(node, "unknown") for node in topology.node_names}
-    fleet = daemons(topology)
+    told = probes.node_states(cluster) if "slurmctld" in alive else {}
+    nodes = {node: told.get(node, "unknown") for node in cluster.node_names}
+    fleet = daemons(cluster)
     all_well = len(alive) == len(fleet) and all(map(probes.in_service, nodes.values()))
     return ClusterStatus(
-        name=topology.name,
-        dir=str(topology.directory),
+        name=cluster.name,
+        dir=str(cluster.directory),
         engine="native",
         state="up" if all_well else "degraded" if alive else "down",
         enforcement=state.enforcement,
@@ -66,12 +68,12 @@ def look(state: State) -> ClusterStatus:
                 d.name,
                 state.processes[d.name].pid if d.name in alive else None,
                 d.port,
-                str(topology.log(d.name)),
+                str(cluster.log(d.name)),
             )
             for d in fleet
         ),
         nodes=nodes,
-        env=topology.client_env,
+        env=cluster.client_env,
         notes=tuple(state.notes),
     )
 
@@ -80,12 +82,12 @@ class RunningCluster:
     """A cluster that was brought up."""
 
     def __init__(self, state: State) -> None:
-        self._topology = state.topology
-        self.dir: Path = state.topology.directory
-        self.name: str = state.topology.name
-        self.nodes: list[str] = state.topology.node_names
-        self.env: dict[str, str] = state.topology.client_env
-        self.enforces_memory: bool = state.topology.enforce_memory
+        self._cluster = state.cluster
+        self.dir: Path = state.cluster.directory
+        self.name: str = state.cluster.name
+        self.nodes: list[str] = state.cluster.node_names
+        self.env: dict[str, str] = state.cluster.client_env
+        self.enforces_memory: bool = state.cluster.enforce_memory
 
     def __repr__(self) -> str:
         return f"RunningCluster({str(self.dir)!r}, nodes={len(self.nodes)})"
@@ -97,7 +99,7 @@ class RunningCluster:
 
     def log(self, daemon: str, node: str | None = None) -> Path:
         """The file with everything a daemon said."""
-        return self._topology.log(self._name(daemon, node))
+        return self._cluster.log(self._name(daemon, node))
 
     def stop_daemon(
         self, daemon: str, node: str | None = None, *, signal: int = signals.SIGTERM
@@ -110,12 +112,15 @@ class RunningCluster:
     def start_daemon(self, daemon: str, node: str | None = None) -> None:
         """Start one daemon again and wait until it listens; nothing where it runs."""
         name = self._name(daemon, node)
-        wanted = next(d for d in daemons(self._topology) if d.name == name)
+        wanted = next(d for d in daemons(self._cluster) if d.name == name)
         with locked(self.dir):
             state = self._state()
             before = state.processes.get(name)
             if before is not None and before.alive():
                 return
+            if wanted.port is not None:
+                # What a killed daemon had started may hold its port for a moment longer.
+                wait_until(partial(is_free, wanted.port), 10)
             native.launch_daemon(state, wanted)
             native.await_ready(state, wanted)
 
@@ -143,7 +148,7 @@ class RunningCluster:
 
     def _name(self, daemon: str, node: str | None) -> str:
         name = daemon if node is None else f"{daemon}-{node}"
-        known = [d.name for d in daemons(self._topology)]
+        known = [d.name for d in daemons(self._cluster)]
         if name not in known:
             close = nearest(name, known)
             raise StackError(

@@ -7,39 +7,36 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm.errors import StackError
+from slurm.stack.native_plan import NativeCluster
 from slurm.stack.processes import Process
-from slurm.stack.topology import NodeSpec, Topology
 
 _FILE = "cluster.json"
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass
 class State:
-    """The topology of a cluster and its daemons' processes, by daemon name (`slurmd-n1`)."""
+    """A cluster and its daemons' processes, by daemon name (`slurmd-n1`)."""
 
-    topology: Topology
+    cluster: NativeCluster
     enforcement: str
     processes: dict[str, Process] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def save(self) -> None:
         """Write the file anew, in one step."""
-        topology = asdict(self.topology)
-        topology["directory"] = str(self.topology.directory)
+        import msgspec
+
         document = {
             "version": _VERSION,
             "engine": "native",
-            "topology": topology,
-            "enforcement": self.enforcement,
-            "processes": {name: asdict(process) for name, process in self.processes.items()},
-            "notes": self.notes,
+            **msgspec.to_builtins(self, enc_hook=str),
         }
-        path = self.topology.directory / _FILE
+        path = self.cluster.directory / _FILE
         fresh = path.with_name(_FILE + ".new")
         fresh.write_text(json.dumps(document, indent=1) + "\n")
         os.replace(fresh, path)
@@ -63,16 +60,9 @@ def load(directory: Path) -> State | None:
             f"{path} was written by another version of this package",
             hint="take the cluster down with that version, or use another directory",
         )
-    topology = document["topology"]
-    topology["directory"] = Path(topology["directory"])
-    topology["nodes"] = tuple(NodeSpec(**node) for node in topology["nodes"])
-    topology["extra_conf"] = tuple(topology["extra_conf"])
-    return State(
-        Topology(**topology),
-        document["enforcement"],
-        {name: Process(**process) for name, process in document["processes"].items()},
-        document["notes"],
-    )
+    import msgspec
+
+    return msgspec.convert(document, State, dec_hook=lambda _, text: Path(text))
 
 
 @contextlib.contextmanager

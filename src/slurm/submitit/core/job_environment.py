@@ -39,6 +39,16 @@ class JobEnvironment:
         """The environment that is active, unless a subclass is asked for by name."""
         if cls is not JobEnvironment:
             return super().__new__(cls, *args)
+        own = os.environ.get("_TEST_CLUSTER_") or os.environ.get("SUBMITIT_EXECUTOR")
+        if own == "slurm":  # plug-ins need not be looked for, nor loaded
+            from slurm.submitit.slurm.environment import SlurmJobEnvironment
+
+            return SlurmJobEnvironment()
+        if own in ("local", "debug"):
+            from slurm.submitit.local import environment
+
+            known = (environment.LocalJobEnvironment, environment.DebugJobEnvironment)
+            return known[own == "debug"]()
         from slurm.submitit.core.plugins import get_job_environment
 
         return get_job_environment()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 
 from slurm.submitit.core import logger
 
@@ -79,9 +78,6 @@ def _name_of(env: Any) -> str:
 
 def get_job_environment() -> JobEnvironment:
     """The environment of the job that this process runs in."""
-    own = os.environ.get("_TEST_CLUSTER_") or os.environ.get("SUBMITIT_EXECUTOR")
-    if own in ("slurm", "local", "debug"):
-        return _own_environment(own)  # plug-ins need not be looked for
     found = get_job_environments()
     for env in found.values():
         if env.activated():
@@ -90,15 +86,3 @@ def get_job_environment() -> JobEnvironment:
         "this process runs in no job, so it cannot be told which environment it has: "
         f"{', '.join(found)}"
     )
-
-
-def _own_environment(name: str) -> JobEnvironment:
-    from slurm.submitit.local import environment as here
-    from slurm.submitit.slurm.environment import SlurmJobEnvironment
-
-    classes: dict[str, type[JobEnvironment]] = {
-        "slurm": SlurmJobEnvironment,
-        "local": here.LocalJobEnvironment,
-        "debug": here.DebugJobEnvironment,
-    }
-    return classes[name]()

@@ -6,7 +6,6 @@ import contextlib
 import os
 import pickle
 
-from slurm.submitit.core.commands import CommandFunction, copy_process_streams
 from slurm.submitit.core.failures import (
     FailedJobError,
     FailedSubmissionError,
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from typing import IO, Any
+
+    from slurm.submitit.core.commands import CommandFunction, copy_process_streams
 
 __all__ = [
     "CommandFunction",
@@ -36,6 +37,15 @@ __all__ = [
     "pickle_load",
     "temporary_save_path",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """What runs programs is loaded when it is used: most workers run none."""
+    if name in ("CommandFunction", "copy_process_streams"):
+        from slurm.submitit.core import commands
+
+        return getattr(commands, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 class DelayedSubmission:
