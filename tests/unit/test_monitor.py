@@ -33,6 +33,7 @@ from slurm.monitor.queue import JobRow, memory_bytes, parse_queue
 from slurm.monitor.serving import Serving
 from slurm.monitor.tally import Histogram, Tally
 from slurm.monitor.webconfig import Passwords, WebConfig, load_web_config
+from slurm.stack.compose import EXPORTER_PORT
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11", "26.05")
@@ -399,6 +400,10 @@ def test_headers_that_are_no_password_are_turned_away() -> None:
 def test_options_that_cannot_be_meant_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         Serving(**wrong).check()
+
+
+def test_prometheus_of_a_rendered_cluster_scrapes_the_port_that_is_served() -> None:
+    assert Serving().port == EXPORTER_PORT
 
 
 @pytest.mark.full
