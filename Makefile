@@ -100,7 +100,8 @@ test-docs: dev  ## every code block of README and docs, every example
 	$(PYTEST) tests/docs -n $(WORKERS) --session-timeout=$(BUDGET_DOCS)
 
 test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
-	$(PYTEST) tests/slurm tests/faults $(NOT_LONG) -n $(WORKERS) --session-timeout=$(BUDGET_SLURM)
+	$(PYTEST) tests/slurm tests/faults tests/monitor $(NOT_LONG) -n $(WORKERS) --dist=loadgroup \
+	  --session-timeout=$(BUDGET_SLURM)
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
 	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)

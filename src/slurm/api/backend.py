@@ -301,6 +301,14 @@ class Backend(ABC):
         code, out, err = self._call("run", list(command), timeout)
         return code, out, err
 
+    def look(self, commands: Sequence[Sequence[str]], timeout: float) -> list[tuple[int, str, str]]:
+        """Run several of Slurm's commands that only look: code, output and errors of each.
+
+        The first that nobody answers is the last in the list.
+        """
+        asked = [list(command) for command in commands]
+        return [(code, out, err) for code, out, err in self._call("look", asked, timeout)]
+
     def store_put(self, name: str, data: bytes) -> None:
         """Store a small file below the base directory."""
         self._call("store_put", name, data)
