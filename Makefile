@@ -16,7 +16,7 @@ LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.versio
   2>/dev/null && echo -3.10).txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 180
-BUDGET_EMBEDDED ?= 300
+BUDGET_EMBEDDED ?= 420
 BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
@@ -94,7 +94,7 @@ test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
 
 test-embedded: dev  ## jobs on the embedded scheduler
-	$(PYTEST) tests/embedded -n $(WORKERS) --session-timeout=$(BUDGET_EMBEDDED)
+	$(PYTEST) tests/embedded -n $(WORKERS) --dist=loadgroup --session-timeout=$(BUDGET_EMBEDDED)
 
 test-docs: dev  ## every code block of README and docs, every example
 	$(PYTEST) tests/docs -n $(WORKERS) --session-timeout=$(BUDGET_DOCS)
