@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,22 +90,20 @@ def test_all_that_is_served_is_documented_and_all_documented_is_served(served: S
     assert all(topic.title in docs for topic in TOPICS)
 
 
-def test_scrapes_cost_slurm_nothing_and_are_quick_while_collecting(served: Served) -> None:
+def test_two_hundred_scrapes_cost_slurm_no_command(served: Served) -> None:
     begin = served.value("slurm_sdk_collections_total") or 0
-    times = []
+    texts: list[str] = []
 
     def scrape() -> None:
         for _ in range(50):
-            at = time.perf_counter()
-            served.scrape()
-            times.append(time.perf_counter() - at)
+            texts.append(served.scrape())
 
     threads = [threading.Thread(target=scrape) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(times) == 200
+    assert len(texts) == 200
     # Commands follow collections, however many scrapes there were: four each, four more seldom.
     commands = served.value("slurm_sdk_commands_total") or 0
     collections = served.value("slurm_sdk_collections_total") or 0
