@@ -22,6 +22,7 @@ BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
 BUDGET_CONTAINERS ?= 360
 BUDGET_SUBMITIT ?= 240
+BUDGET_BRIDGE ?= 600
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
@@ -31,8 +32,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-submitit test-containers test-docs faults soak bench \
-  docs lock wheel clean
+  test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-docs kubernetes \
+  faults soak bench docs lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -74,9 +75,16 @@ lint: dev  ## ruff check, ruff format --check
 typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
-test: dev packages  ## everything that CI runs: lint, types and all tiers of tests
+test: kubernetes dev packages  ## everything that CI runs: lint, types and all tiers of tests
+	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit \
+	  test-containers test-bridge
+
+# Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
+# the tier that needs it waits for it.
+kubernetes:
+	@nice -n 19 setsid hack/build-kubernetes > /dev/null 2>&1 < /dev/null &
 
 test-full: override PYTEST_ARGS += --full
 test-full: BUDGET_UNIT = 1200
@@ -84,10 +92,11 @@ test-full: BUDGET_EMBEDDED = 2400
 test-full: BUDGET_SLURM = 3600
 test-full: BUDGET_DOCS = 1200
 test-full: BUDGET_SSH = 2400
+test-full: BUDGET_BRIDGE = 3600
 test-full: BUDGET_CONTAINERS = 2400
 test-full: BUDGET_SUBMITIT = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
-  BUDGET_CONTAINERS BUDGET_SUBMITIT
+  BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
@@ -112,6 +121,9 @@ test-submitit: dev packages  ## the drop-in for submitit, on this machine and on
 test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
 	for tier in $(wildcard tests/containers) tests/stack; do \
 	  $(PYTEST) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
+
+test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
+	$(PYTEST) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600

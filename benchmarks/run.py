@@ -23,6 +23,7 @@ from benchmarks.figures import Section  # noqa: E402
 from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.peer import PeerFailed  # noqa: E402
 from benchmarks.scenarios.arrays import graph, long_map, map_on_slurm  # noqa: E402
+from benchmarks.scenarios.bridge import placed_by_slurm  # noqa: E402
 from benchmarks.scenarios.deaths import deaths  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
 from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate  # noqa: E402
@@ -43,6 +44,7 @@ SCENARIOS = {
     "graph": graph,
     "packed": packed,
     "ssh": over_ssh,
+    "bridge": placed_by_slurm,
     "submitit": drop_in,
 }
 #: When rounds stop being added; what is under way still ends.

@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 
 from slurm import errors
+from slurm.bridge.gang import STATES
+from slurm.bridge.names import PREFIX
+from slurm.bridge.parameters import PARAMETERS
 from slurm.callbacks import contexts
 from slurm.cli import SECTIONS
 from slurm.cli.schema import answers
@@ -60,6 +63,25 @@ def errors_table() -> str:
         meaning = _meaning(cls)
         base = cls.__bases__[0].__name__
         rows.append((f"`{cls.code}`", f"`{cls.__name__}`", f"`{base}`", meaning))
+    return _table(rows)
+
+
+def parameters_table() -> str:
+    """Every annotation that a pod may carry for Slurm."""
+    rows = [("annotation", "meaning", "")]
+    for each in PARAMETERS.values():
+        guarded = "only where the identity rule allows it" if each.guarded else ""
+        rows.append((f"`{PREFIX}{each.name}`", each.meaning, guarded))
+    return _table(rows)
+
+
+def bridge_states_table() -> str:
+    """What each state of a placeholder means for its pod."""
+    rows = [("job is", "a pod that waits", "a pod that was placed")]
+    rows += [
+        (f"`{state.value}`", waiting.value, f"{placed.value} (`{reason}`)")
+        for state, (waiting, placed, reason) in STATES.items()
+    ]
     return _table(rows)
 
 
@@ -182,6 +204,8 @@ TABLES = {
     "states": states_table,
     "ends": ends_table,
     "errors": errors_table,
+    "parameters": parameters_table,
+    "bridge_states": bridge_states_table,
     "hooks": hooks_table,
     "error_pages": error_pages,
     "verbs": verbs_table,

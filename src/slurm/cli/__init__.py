@@ -79,6 +79,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("gc", "gc:gc", "remove old runs, and what was packaged for them"),
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
         Verb("monitor", "monitor:app", "metrics for Prometheus, alert rules, Grafana dashboards"),
+        Verb("bridge", "bridge:app", "let Slurm place the pods of a Kubernetes cluster"),
         Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
     ),
     "Set up": (

@@ -1,0 +1,13 @@
+{{- define "bridge.labels" -}}
+app.kubernetes.io/name: slurm-bridge
+{{- end -}}
+{{- define "bridge.config" -}}
+{{- $config := deepCopy .Values.config -}}
+{{- if ne .Release.Namespace "slurm-bridge" -}}
+{{- $_ := set $config "namespace" .Release.Namespace -}}
+{{- end -}}
+{{- if ne .Values.certificateSecret "self" -}}
+{{- $_ := set $config "certificates" "files" -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}

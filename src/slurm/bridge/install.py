@@ -1,0 +1,155 @@
+"""Everything that an installation consists of, as values: `slurm bridge render` prints them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from slurm.bridge.settings import Settings
+
+NAME = "slurm-bridge"
+IMAGE = "slurm-sdk/bridge:latest"
+_LABELS = {"app.kubernetes.io/name": NAME}
+_RBAC = "rbac.authorization.k8s.io"
+_READ = ["get", "list", "watch"]
+_TOKEN_DIR = "/var/run/secrets/slurm"
+
+# What the bridge may do, and nothing more; the tests run it with these.
+CLUSTER_RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+    {
+        "apiGroups": [""],
+        "resources": ["namespaces"],
+        "resourceNames": ["kube-system"],
+        "verbs": ["get"],
+    },
+    {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": ["get"]},
+    {
+        "apiGroups": ["apps"],
+        "resources": ["replicasets", "deployments", "statefulsets"],
+        "verbs": ["get"],
+    },
+    {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get"]},
+    {
+        "apiGroups": ["leaderworkerset.x-k8s.io"],
+        "resources": ["leaderworkersets"],
+        "verbs": ["get"],
+    },
+    {
+        "apiGroups": ["scheduling.k8s.io", "scheduling.x-k8s.io"],
+        "resources": ["podgroups"],
+        "verbs": _READ,
+    },
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        "resourceNames": [NAME],
+        "verbs": ["get", "patch"],
+    },
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
+        "verbs": ["create"],
+    },
+]
+HOME_RULES: list[dict[str, Any]] = [
+    {
+        "apiGroups": ["coordination.k8s.io"],
+        "resources": ["leases"],
+        "verbs": ["get", "create", "update"],
+    },
+    {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": ["slurm-bridge-webhook"],
+        "verbs": ["get", "update"],
+    },
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+]
+
+
+def installation(settings: Settings, image: str = IMAGE, replicas: int = 2) -> list[dict[str, Any]]:
+    """All objects, in an order in which they can be created."""
+    home = settings.namespace
+    here = {"name": NAME, "namespace": home, "labels": _LABELS}
+    everywhere = {"name": NAME, "labels": _LABELS}
+    subject = [{"kind": "ServiceAccount", "name": NAME, "namespace": home}]
+    config = msgspec.yaml.encode(_chosen(settings)).decode()
+    ports = [{"name": "webhook", "port": 443, "targetPort": "webhook"}]
+    budget = {"minAvailable": 1, "selector": {"matchLabels": _LABELS}}
+    return [
+        _object("v1", "Namespace", {"name": home}),
+        _object("v1", "ServiceAccount", here),
+        _object(f"{_RBAC}/v1", "ClusterRole", everywhere, rules=CLUSTER_RULES),
+        _binding("ClusterRole", everywhere, subject),
+        _object(f"{_RBAC}/v1", "Role", here, rules=HOME_RULES),
+        _binding("Role", here, subject),
+        _object("v1", "ConfigMap", here, data={"config.yaml": config}),
+        _object("v1", "Service", here, spec={"selector": _LABELS, "ports": ports}),
+        _object("policy/v1", "PodDisruptionBudget", here, spec=budget),
+        _object("apps/v1", "Deployment", here, spec=_deployment(settings, image, replicas)),
+    ]
+
+
+def _chosen(settings: Settings) -> dict[str, Any]:
+    """The settings that differ from the defaults, and those that everybody sets."""
+    given, plain = msgspec.to_builtins(settings), msgspec.to_builtins(Settings())
+    keep = {key: value for key, value in given.items() if value != plain[key]}
+    return {"slurm": {"url": settings.slurm.url}, "namespaces": settings.namespaces, **keep}
+
+
+def _object(version: str, kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
+
+
+def _binding(kind: str, metadata: dict[str, Any], subjects: list[Any]) -> dict[str, Any]:
+    role = {"apiGroup": _RBAC, "kind": kind, "name": NAME}
+    return _object(f"{_RBAC}/v1", kind + "Binding", metadata, roleRef=role, subjects=subjects)
+
+
+def _deployment(settings: Settings, image: str, replicas: int) -> dict[str, Any]:
+    def probe(path: str) -> dict[str, Any]:
+        return {"httpGet": {"path": path, "port": "health"}, "periodSeconds": 10}
+
+    container = {
+        "name": "bridge",
+        "image": image,
+        "args": ["bridge", "run", "--config", "/etc/slurm-bridge/config.yaml"],
+        "ports": [
+            {"name": "webhook", "containerPort": settings.webhook_port},
+            {"name": "health", "containerPort": settings.health_port},
+        ],
+        "livenessProbe": probe("/healthz"),
+        "readinessProbe": probe("/readyz"),
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "128Mi"},
+            "limits": {"memory": "512Mi"},
+        },
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": "config", "mountPath": "/etc/slurm-bridge"},
+            {"name": "token", "mountPath": _TOKEN_DIR, "readOnly": True},
+            {"name": "tmp", "mountPath": "/tmp"},
+        ],
+    }
+    spec = {
+        "serviceAccountName": NAME,
+        "securityContext": {"runAsNonRoot": True, "runAsUser": 65534},
+        "containers": [container],
+        "volumes": [
+            {"name": "config", "configMap": {"name": NAME}},
+            {"name": "token", "secret": {"secretName": "slurm-bridge-token"}},
+            {"name": "tmp", "emptyDir": {"medium": "Memory"}},
+        ],
+    }
+    template = {"metadata": {"labels": _LABELS}, "spec": spec}
+    return {"replicas": replicas, "selector": {"matchLabels": _LABELS}, "template": template}
