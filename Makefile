@@ -75,11 +75,9 @@ lint: dev  ## ruff check, ruff format --check
 typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
-test: kubernetes dev packages  ## everything that CI runs: lint, types and all tiers of tests
-	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
+test: dev packages  ## everything that CI runs: lint, types and all tiers of tests but the bridge's
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit \
-	  test-containers test-bridge
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
 
 # Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
 # the tier that needs it waits for it.
@@ -97,7 +95,7 @@ test-full: BUDGET_CONTAINERS = 2400
 test-full: BUDGET_SUBMITIT = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
   BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE
-test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
+test-full: kubernetes test test-bridge faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
@@ -119,7 +117,7 @@ test-submitit: dev packages  ## the drop-in for submitit, on this machine and on
 	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
 
 test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
-	for tier in $(wildcard tests/containers) tests/stack; do \
+	for tier in tests/containers tests/stack; do \
 	  $(PYTEST) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
