@@ -16,7 +16,7 @@ LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.versio
   2>/dev/null && echo -3.10).txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 180
-BUDGET_EMBEDDED ?= 300
+BUDGET_EMBEDDED ?= 420
 BUDGET_SLURM ?= 480
 BUDGET_DOCS ?= 180
 BUDGET_SSH ?= 240
@@ -75,11 +75,9 @@ lint: dev  ## ruff check, ruff format --check
 typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
-test: kubernetes dev packages  ## everything that CI runs: lint, types and all tiers of tests
-	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
+test: dev packages  ## everything that CI runs: lint, types and all tiers of tests but the bridge's
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit \
-	  test-containers test-bridge
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
 
 # Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
 # the tier that needs it waits for it.
@@ -97,19 +95,20 @@ test-full: BUDGET_CONTAINERS = 2400
 test-full: BUDGET_SUBMITIT = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
   BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE
-test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
+test-full: kubernetes test test-bridge faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
 
 test-embedded: dev  ## jobs on the embedded scheduler
-	$(PYTEST) tests/embedded -n $(WORKERS) --session-timeout=$(BUDGET_EMBEDDED)
+	$(PYTEST) tests/embedded -n $(WORKERS) --dist=loadgroup --session-timeout=$(BUDGET_EMBEDDED)
 
 test-docs: dev  ## every code block of README and docs, every example
 	$(PYTEST) tests/docs -n $(WORKERS) --session-timeout=$(BUDGET_DOCS)
 
 test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
-	$(PYTEST) tests/slurm tests/faults $(NOT_LONG) -n $(WORKERS) --session-timeout=$(BUDGET_SLURM)
+	$(PYTEST) tests/slurm tests/faults tests/monitor $(NOT_LONG) -n $(WORKERS) --dist=loadgroup \
+	  --session-timeout=$(BUDGET_SLURM)
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
 	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
@@ -117,8 +116,9 @@ test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that b
 test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
 	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
 
-test-containers: dev packages  ## images built, pushed and run on a real Slurm
-	$(PYTEST) tests/containers --session-timeout=$(BUDGET_CONTAINERS)
+test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
+	for tier in tests/containers tests/stack; do \
+	  $(PYTEST) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	$(PYTEST) tests/bridge --session-timeout=$(BUDGET_BRIDGE)

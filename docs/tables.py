@@ -18,6 +18,7 @@ from slurm.cli.schema import answers
 from slurm.cli.schema import rows as fields
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
+from slurm.monitor.families import TOPICS
 from slurm.outcome import FAILURES
 from slurm.stack.topology import Topology
 
@@ -132,6 +133,19 @@ def verbs_table() -> str:
     return _table(rows)
 
 
+def metrics_table() -> str:
+    """Every metric of the exporter, by topic."""
+    parts = []
+    for topic in TOPICS:
+        rows = [("metric", "type", "labels", "meaning")]
+        for one in topic.families:
+            name = one.series if one.kind == "counter" else one.full_name
+            labels = ", ".join(f"`{label}`" for label in one.labels)
+            rows.append((f"`{name}`", one.kind, labels, one.meaning))
+        parts.append(f"### {topic.title}\n\n{_table(rows)}")
+    return "\n\n".join(parts)
+
+
 def json_tables() -> str:
     """The JSON of every verb that has one, field by field."""
     parts = []
@@ -196,6 +210,7 @@ TABLES = {
     "error_pages": error_pages,
     "verbs": verbs_table,
     "json": json_tables,
+    "metrics": metrics_table,
     "topology": topology_table,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)

@@ -26,7 +26,7 @@ from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
-from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached
+from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached, rest_reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -50,7 +50,7 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
-BACKENDS = ("local", "embedded", "debug", "ssh")
+BACKENDS = ("local", "embedded", "debug", "ssh", "rest")
 
 
 class CommandResult(NamedTuple):
@@ -71,10 +71,11 @@ class Cluster:
     ```
 
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
-    `"debug"` (calls run in this process) or `"ssh"`: the cluster behind the login node `hostname`,
-    reached by your own OpenSSH. `callbacks` hear what becomes of runs; `progress=False` shows no
-    live lines where a terminal or a notebook would. All other keywords are defaults for the tasks'
-    options.
+    `"debug"` (calls run in this process), `"ssh"`: the cluster behind the login node `hostname`,
+    reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
+    `token_file` and a `job_base_dir` that the nodes see, too. `callbacks` hear what becomes of
+    runs; `progress=False` shows no live lines where a terminal or a notebook would. All other
+    keywords are defaults for the tasks' options.
     """
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
@@ -96,6 +97,8 @@ class Cluster:
         ssh_options: Mapping[str, object] | Sequence[str] = (),
         connect_timeout: float = 20.0,
         remote_python: str | None = None,
+        rest_url: str | None = None,
+        token_file: str | os.PathLike[str] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
         backend_type = kind_of(backend_type, hostname)
@@ -111,6 +114,7 @@ class Cluster:
         self.backend_type = backend_type
         given = (username, port, identity_file, jump_host, ssh_options, remote_python)
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
+        self._rest = rest_reached(backend_type, rest_url, token_file)
         above = inherited(backend_type)
         own = None if packaging is None else check_packaging(packaging, "the cluster")
         outer = above.packaging and check_packaging(above.packaging, OUTER)
@@ -147,6 +151,13 @@ class Cluster:
         return cls(**_override(load_profile(Path(path), profile), overrides))
 
     @classmethod
+    def from_stack(cls, name: str, **overrides: Any) -> Self:
+        """The cluster that `slurm cluster up` brought up in containers under this name."""
+        from slurm.config import load_stack
+
+        return cls(**_override(load_stack(name), overrides))
+
+    @classmethod
     def from_backend(cls, backend: Backend, **options: Any) -> Self:
         """A cluster over a backend of your own, for tests and other schedulers."""
         cluster = cls(**options)
@@ -174,7 +185,7 @@ class Cluster:
         """What carries the verbs; connected on first use."""
         with self._connecting:
             if self._backend is None:
-                self._backend = connect(self.backend_type, self._base, self._how)
+                self._backend = connect(self.backend_type, self._base, self._how or self._rest)
                 if self.backend_type == "local" and self._backend.kind == "embedded":
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend

@@ -23,8 +23,8 @@ DEFAULT_PROFILE = "default"
 #: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
 KEYS = (
     *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
-    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "options"),
-    *("callbacks", "progress"),
+    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "rest_url"),
+    *("token_file", "options", "callbacks", "progress"),
 )
 
 #: Those whose values are not text, and what they are.
@@ -227,3 +227,40 @@ def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     found["options"] = _table(table, "submit", where)
     found.update({key: table[key] for key in _BESIDE_OLD if key in table})
     return found
+
+
+# ---- clusters that `slurm cluster up` made ------------------------------------------------------
+
+
+def stack_file(name: str) -> Path:
+    """Where `slurm cluster up` says how the cluster of that name is reached."""
+    data = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(data).expanduser() / "slurm-sdk" / "clusters" / f"{name}.json"
+
+
+def stack_names() -> list[str]:
+    """The names of the clusters that were brought up here."""
+    return sorted(path.stem for path in stack_file("any").parent.glob("*.json"))
+
+
+def load_stack(name: str) -> dict[str, Any]:
+    """The arguments of `Cluster` for a cluster that `slurm cluster up` made."""
+    import json
+
+    try:
+        entry = json.loads(stack_file(name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        known = stack_names()
+        close = nearest(name, known)
+        raise ConfigError(
+            f"no cluster {name!r} was brought up here; there is {', '.join(known) or 'none'}",
+            hint=f"did you mean {close!r}?" if close else "bring one up: slurm cluster up",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{stack_file(name)} cannot be read: {error}") from error
+    if not entry["cluster"]:
+        raise ConfigError(
+            f"the cluster {name!r} has no login node that could be reached from here",
+            hint="write [login] enabled = true into its cluster.toml, then: slurm cluster apply",
+        )
+    return dict(entry["cluster"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend
+    from slurm.api.backend import Backend, RestSettings
     from slurm.api.openssh import SshSettings
 
 #: Where runs lie that were told nothing else.
@@ -17,7 +18,7 @@ DEFAULT_BASE = "~/slurm_jobs"
 #: What says how a host is reached by ssh.
 CONNECTION = (
     *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
-    *("connect_timeout", "remote_python"),
+    *("connect_timeout", "remote_python", "rest_url", "token_file"),
 )
 
 
@@ -29,10 +30,13 @@ def open_backend(arguments: Mapping[str, Any]) -> Backend:
     from slurm.api.backend import connect
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
-    given = tuple(arguments.get(name) or () for name in _SSH_ONLY)
+    given = tuple(
+        arguments.get(name) or (() if name == "ssh_options" else None) for name in _SSH_ONLY
+    )
     timeout = arguments.get("connect_timeout", 20.0)
     how = reached(kind, arguments.get("hostname"), given, timeout, {})
-    return connect(kind, str(arguments.get("job_base_dir") or DEFAULT_BASE), how)
+    rest = rest_reached(kind, arguments.get("rest_url"), arguments.get("token_file"))
+    return connect(kind, str(arguments.get("job_base_dir") or DEFAULT_BASE), how or rest)
 
 
 def kind_of(backend_type: str, hostname: str | None) -> str:
@@ -81,3 +85,24 @@ def reached(
         connect_timeout=connect_timeout,
         remote_python=remote_python,
     )
+
+
+def rest_reached(
+    backend_type: str, url: str | None, token_file: str | os.PathLike[str] | None
+) -> RestSettings | None:
+    """How slurmrestd is reached; None for a cluster that has another way."""
+    if backend_type == "rest" and url:
+        from slurm.api.backend import RestSettings
+
+        return RestSettings(url, os.fspath(token_file) if token_file else None)
+    if backend_type == "rest":
+        raise errors.OptionError(
+            'backend_type="rest" needs rest_url=...',
+            hint='Cluster(backend_type="rest", rest_url="http://127.0.0.1:6820", token_file=...)',
+        )
+    if url or token_file:
+        name = "rest_url" if url else "token_file"
+        raise errors.OptionError(
+            f'{name}= is for backend_type="rest" only', hint='Cluster(backend_type="rest", ...)'
+        )
+    return None

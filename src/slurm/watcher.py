@@ -122,9 +122,12 @@ class Watcher:
         self._scheduler.set()
 
     def _first_poll(self, now: float) -> float:
-        """When a new job is asked about: soon, but not for each of many that come one by one."""
-        if self._poll_at <= now + FIRST_POLL:
-            return self._poll_at
+        """When a new job is asked about: soon, but not for each that comes while others are open.
+
+        Those are asked about all the time, and one question is for all.
+        """
+        if len(self._runs) < 2 or self._poll_at <= now + FIRST_POLL:
+            return min(self._poll_at, now + FIRST_POLL)
         self._firsts = min(BURST, self._firsts + (now - self._last_first) / (20 * POLL))
         self._last_first = now
         if self._firsts < 1:

@@ -30,6 +30,9 @@ DIFFERENT = {
     "SLURM_SUBMIT_DIR", "SLURMD_NODENAME",
 }  # fmt: skip
 
+# One worker has them all: each would bring up a Slurm of its own.
+pytestmark = pytest.mark.xdist_group("slurm")
+
 
 def run_on_slurm(cluster: RunningCluster, folder: Path, script: str) -> str:
     folder.mkdir()

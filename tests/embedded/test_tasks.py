@@ -380,3 +380,19 @@ def test_a_method_can_be_a_task(cluster: Cluster) -> None:
 def test_a_program_runs_where_the_scheduler_is(cluster: Cluster) -> None:
     assert cluster.run(["printf", "a b"]).stdout == "a b"
     assert cluster.accounting(["1"]) == []
+
+
+def test_what_a_function_writes_has_the_users_umask(cluster: Cluster, tmp_path: Path) -> None:
+    def write(path: str) -> int:
+        with open(path, "w") as f:
+            f.write("shared with the group")
+        return os.stat(path).st_mode & 0o777
+
+    before = os.umask(0o002)
+    try:
+        job = cluster.submit(task(write))(str(tmp_path / "result"))
+    finally:
+        os.umask(before)
+    assert job.result(60) == 0o664
+    written = [os.lstat(f"{job.path}/{name}") for name in ("function.bin", "script.sh")]
+    assert not any(info.st_mode & 0o077 for info in written)

@@ -456,6 +456,7 @@ def test_cancelling_a_workflow_cancels_its_children_and_theirs(
     assert not list(tmp_path.glob("mark*"))
 
 
+@pytest.mark.full
 def test_the_children_of_a_cancelled_workflow_can_be_kept(cluster: Cluster, tmp_path: Path) -> None:
     @workflow
     def starts() -> Any:

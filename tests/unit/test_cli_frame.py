@@ -234,7 +234,7 @@ def test_verbs_options_profiles_and_runs_are_completed(
     (tmp_path / "Slurmfile.toml").write_text(text)
     assert candidates(["lo"]) == ["logs", "login"]
     assert candidates(["logs", "--fol"]) == ["--follow"]
-    assert candidates(["cluster", "d"]) == ["down"]
+    assert candidates(["cluster", "do"]) == ["down"]
     assert candidates(["logs", "--cluster", "l"]) == ["lab", "local"]
     assert candidates(["logs", "tr"]) == [NEW, OLD]
     assert candidates(["logs", "la"]) == ["last"]

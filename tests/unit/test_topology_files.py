@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from slurm.monitor.alerts import FILE_NAME
+from slurm.monitor.dashboards import dashboard_files
 from slurm.stack import confcheck
 from slurm.stack.compose import compose
 from slurm.stack.plan import Plan, container_plan, subnets
@@ -86,7 +88,12 @@ def plan(case: str) -> Plan:
 
 CASES = ["reference-site", *TOPOLOGIES]
 #: Files that are the same for every cluster.
-ALWAYS = {"Containerfile", "entrypoint.sh"}
+ALWAYS = {
+    "Containerfile",
+    "entrypoint.sh",
+    f"prometheus/rules/{FILE_NAME}",
+    *(f"grafana/dashboards/{name}" for name in dashboard_files()),
+}
 
 
 def shown(case: str) -> dict[str, str]:

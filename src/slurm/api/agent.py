@@ -438,6 +438,13 @@ class Agent:
         )
         return [done.returncode, *texts]
 
+    def look(self, asked: Sequence[Sequence[str]], timeout: float) -> List[List[Any]]:
+        """Run several of Slurm's commands that only look: code, output and errors of each."""
+        found = getattr(self.scheduler, "look", None)
+        if found is None:
+            raise AgentError("missing", "this scheduler has none of Slurm's commands")
+        return list(found(asked, timeout))
+
     # ---- files ----------------------------------------------------------------------------------
 
     def find_run(self, text: str) -> str:

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors
 from slurm.api import store
@@ -301,6 +301,14 @@ class Backend(ABC):
         code, out, err = self._call("run", list(command), timeout)
         return code, out, err
 
+    def look(self, commands: Sequence[Sequence[str]], timeout: float) -> list[tuple[int, str, str]]:
+        """Run several of Slurm's commands that only look: code, output and errors of each.
+
+        The first that nobody answers is the last in the list.
+        """
+        asked = [list(command) for command in commands]
+        return [(code, out, err) for code, out, err in self._call("look", asked, timeout)]
+
     def store_put(self, name: str, data: bytes) -> None:
         """Store a small file below the base directory."""
         self._call("store_put", name, data)
@@ -345,14 +353,21 @@ class Backend(ABC):
         return found
 
 
-class LocalBackend(Backend):
-    """The agent in this process: this machine's Slurm, or the embedded scheduler."""
+class RestSettings(NamedTuple):
+    """Where slurmrestd answers, and the file with the token for it; without one `$SLURM_JWT`."""
 
-    def __init__(self, scheduler: Any, base: str) -> None:
+    url: str
+    token_file: str | None
+
+
+class LocalBackend(Backend):
+    """The agent in this process: this machine's Slurm, slurmrestd, or the embedded scheduler."""
+
+    def __init__(self, scheduler: Any, base: str, rest: RestSettings | None = None) -> None:
         self.agent = Agent(scheduler, base)
-        self.kind = "embedded" if scheduler.kind == "embedded" else "local"
-        conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
-        self.target = f"{self.kind}:{conf}:{self.agent.base}"
+        self.kind = "embedded" if scheduler.kind == "embedded" else "rest" if rest else "local"
+        where = {"local": os.environ.get("SLURM_CONF", ""), "rest": rest.url if rest else ""}
+        self.target = f"{self.kind}:{where.get(self.kind, '')}:{self.agent.base}"
 
     def call(self, verb: str, *args: Any) -> Any:
         """Call the agent's method."""
@@ -361,8 +376,12 @@ class LocalBackend(Backend):
         return getattr(self.agent, verb)(*args)
 
 
-def connect(backend_type: str, base: str, how: SshSettings | None = None) -> Backend:
-    """The backend for a `backend_type`; `how` says how the host of an ssh one is reached."""
+def connect(backend_type: str, base: str, how: SshSettings | RestSettings | None = None) -> Backend:
+    """The backend for a `backend_type`; `how` says how the other side of it is reached."""
+    if isinstance(how, RestSettings):
+        from slurm.api.rest_scheduler import RestScheduler
+
+        return LocalBackend(RestScheduler(*how), base, how)
     if how is not None:
         from slurm.api.ssh import ssh_backend
 

@@ -27,7 +27,7 @@ VERBS = frozenset(
         "list", "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value",
         "read", "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
         "container_runtimes", "runs", "run_states", "explain", "run_sizes", "remove_runs", "usage",
-        "check", "budget",
+        "check", "budget", "look",
     )
 )  # fmt: skip
 #: Those that must not be carried out by two senders at the same time.

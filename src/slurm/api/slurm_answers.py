@@ -244,6 +244,18 @@ def cpu_seconds(text: str) -> float:
     return 0.0 if seconds is None else seconds + float("0." + (fraction or "0"))
 
 
+# ---- commands that only look ------------------------------------------------------------------
+
+_LOOKING = ("sacct", "sdiag", "sinfo", "squeue", "sshare")
+
+
+def only_looks(command: Sequence[str]) -> bool:
+    """Whether a command changes nothing: what a monitor may run, with any arguments."""
+    if command[0] == "sdiag":
+        return list(command[1:]) == []  # it can also reset the numbers
+    return command[0] in _LOOKING or list(command[:2]) == ["scontrol", "show"]
+
+
 # ---- settings and version -----------------------------------------------------------------------
 
 _SETTING = re.compile(r"([A-Za-z][A-Za-z0-9_/:()\[\]]*)\s*= ?(.*)\Z")

@@ -150,6 +150,21 @@ class SlurmScheduler:
         rows = answers.parse_all_jobs(self._query(answers.all_jobs_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
+    def look(self, asked: Sequence[Sequence[str]], timeout: float) -> List[List[Any]]:
+        """Run commands that only look, in turn: of each its code and what it printed.
+
+        Where nobody answers one of them it is the last: each would wait as long.
+        """
+        told = []  # type: List[List[Any]]
+        for command in asked:
+            if not answers.only_looks(command):
+                raise AgentError("request", f"{' '.join(command[:3])} does more than look")
+            done = self._run(list(command), timeout)
+            told.append(list(done))
+            if done.code != 0 and answers.is_unreachable(done.stderr):
+                break
+        return told
+
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
         done = self._run(answers.version_command(), QUERY_TIMEOUT)

@@ -32,7 +32,9 @@ def gather(callbacks: Iterable[BaseCallback] | None, progress: bool | None) -> C
         progress = wants_progress(run is not None)
     if progress:
         from slurm.callbacks.progress import ProgressCallback, shared
+        from slurm.packaging.progress import keep_showing
 
+        keep_showing()
         if not any(isinstance(one, ProgressCallback) for one in given):
             given.append(shared())
     return Callbacks(given)

@@ -1,4 +1,4 @@
-"""`slurm cluster up | down | status | render`: a real Slurm cluster on this machine."""
+"""`slurm cluster up | down | status | render`: a real Slurm cluster, as processes or containers."""
 
 from __future__ import annotations
 
@@ -6,36 +6,49 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from cyclopts import App, Parameter
+from cyclopts import Parameter
 
 from slurm import stack
 from slurm.cli import DONE, UNREACHABLE
+from slurm.cli.cluster_life import (
+    Asked,
+    Dir,
+    Json,
+    Name,
+    Patience,
+    app,
+    found_file,
+    in_containers,
+    place,
+    say,
+    show_status,
+    up_in_containers,
+)
 from slurm.errors import OptionError
-from slurm.stack import ClusterStatus, site
+from slurm.stack import ClusterStatus, life, site
 from slurm.stack.plan import container_plan
 from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.render import rendered, write
-
-app = App(
-    name="cluster",
-    help="Bring a real Slurm cluster up on this machine, look at it, take it down.",
-    help_format="plaintext",
-)
-
-Dir = Annotated[Path, Parameter(name="--dir", help="The cluster's own directory.")]
-Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program.")]
 
 
 @app.command
 def up(
     *,
-    dir: Dir,
+    dir: Annotated[
+        Path | None,
+        Parameter(name="--dir", help="The cluster's own directory; native needs one."),
+    ] = None,
+    topology: Annotated[
+        Path | None,
+        Parameter(help="The topology file; left out: cluster.toml in --dir or here, if any."),
+    ] = None,
     engine: Annotated[
-        Literal["native"], Parameter(help="How the daemons run: as processes.")
-    ] = "native",
-    nodes: Annotated[int, Parameter(help="Number of compute nodes.")] = 1,
-    cpus: Annotated[int, Parameter(help="CPUs that each node offers.")] = 8,
-    memory: Annotated[int, Parameter(help="Memory that each node offers, in MiB.")] = 4000,
+        Literal["native", "podman", "docker"] | None,
+        Parameter(help="How the daemons run; left out: as the topology says, else native."),
+    ] = None,
+    nodes: Annotated[int | None, Parameter(help="Number of compute nodes.")] = None,
+    cpus: Annotated[int | None, Parameter(help="CPUs that each node offers.")] = None,
+    memory: Annotated[int | None, Parameter(help="Memory that each node offers, in MiB.")] = None,
     name: Annotated[str | None, Parameter(help="The cluster's name in Slurm.")] = None,
     conf_line: Annotated[
         list[str] | None,
@@ -50,19 +63,35 @@ def up(
     ] = True,
     json: Json = False,
 ) -> int:
-    """Start munge, MariaDB, slurmdbd, slurmctld and the nodes; ready when a job has run.
+    """Start a whole Slurm, as a topology file says or as the options say; ready when a job has run.
 
-    With --json the cluster's status is printed as `slurm cluster status --json` does.
+    In containers, the same command after an interruption goes on where it ended. With --json the
+    cluster's status is printed as `slurm cluster status --json` does.
     """
+    asked = Asked(name, nodes, cpus, memory, tuple(conf_line or ()), accounting)
+    source = topology or found_file(dir)
+    if source is not None or engine in ("podman", "docker"):
+        if file:
+            raise OptionError("--file is for --engine native only", hint="use [conf] in the file")
+        return up_in_containers(dir, source, engine, asked, json=json)
+    if dir is None:
+        raise OptionError(
+            "--dir is needed for a cluster of plain processes",
+            hint="slurm cluster up --dir DIRECTORY, or in containers: --engine podman",
+        )
+    return _up_native(dir, asked, dict(_read_file(argument) for argument in file or []), json)
+
+
+def _up_native(dir: Path, asked: Asked, files: dict[str, str], json: bool) -> int:
     cluster = stack.up(
         dir,
-        nodes=nodes,
-        cpus=cpus,
-        memory_mb=memory,
-        name=name,
-        extra_conf=conf_line or [],
-        files=dict(_read_file(argument) for argument in file or []),
-        accounting=accounting,
+        nodes=1 if asked.nodes is None else asked.nodes,
+        cpus=8 if asked.cpus is None else asked.cpus,
+        memory_mb=4000 if asked.memory is None else asked.memory,
+        name=asked.name,
+        extra_conf=asked.conf,
+        files=files,
+        accounting=asked.accounting,
     )
     status = cluster.status()
     if json:
@@ -112,30 +141,54 @@ def render(
 
 
 @app.command
-def down(*, dir: Dir) -> int:
-    """Stop daemons and running jobs; queued jobs and accounting stay in the directory.
+def down(
+    name: Name = None,
+    /,
+    *,
+    dir: Dir = None,
+    requeue: Annotated[
+        bool, Parameter(negative="", help="Put running jobs back into the queue.")
+    ] = False,
+    now: Annotated[bool, Parameter(negative="", help="End running jobs.")] = False,
+    patience: Patience = 3600,
+) -> int:
+    """Stop all daemons in order; queued jobs and accounting stay, `up` goes on with them.
 
-    A cluster that is down already is left as it is.
+    In containers it waits for running jobs, unless told otherwise; a cluster of plain processes
+    ends them. A cluster that is down already is left as it is.
     """
-    stack.down(dir)
-    print(f"the cluster in {dir} is down; `slurm cluster up --dir {dir}` goes on where it ended")
+    directory = place(name, dir)
+    if in_containers(directory):
+        jobs = "requeue" if requeue else "end" if now else "wait"
+        life.down(directory, say, jobs, patience)
+    else:
+        stack.down(directory)
+    print(f"the cluster in {directory} is down; `slurm cluster up --dir {directory}` goes on")
     return DONE
 
 
 @app.command
-def status(*, dir: Dir, json: Json = False) -> int:
-    """Show daemons, pids, ports, nodes and memory enforcement; exit code 3 unless all is up.
+def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
+    """Show services, nodes, jobs and memory enforcement; exit code 3 unless all is up.
 
     The JSON is one object:
     name, dir, engine: strings;
     state: "up", "degraded" or "down";
-    enforcement: "cgroup v1", or "none: " and the reason;
-    daemons: a list of {name, pid (null: not running), port (null: a unix socket), log};
+    enforcement: what holds jobs to their memory, or "none: " and the reason;
     nodes: {name: state as Slurm says it, or "unknown"};
+    notes: a list of strings;
+    of plain processes:
+    daemons: a list of {name, pid (null: not running), port (null: a unix socket), log};
     env: the variables that a client needs;
-    notes: a list of strings.
+    of containers:
+    version: Slurm's; doing: a step that was interrupted, or "";
+    services: a list of {name, container, state, healthy, address, image};
+    jobs: {state: count}.
     """
-    found = stack.status(dir)
+    directory = place(name, dir)
+    if in_containers(directory):
+        return show_status(directory, json=json)
+    found = stack.status(directory)
     if json:
         _print_json(found)
     else:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -122,7 +120,7 @@ def build(
     """Make an environment ahead of time, so that the first job finds it ready."""
     cluster = common.connect()
     given = _packaging(cluster, packaging, project, extra, python_version)
-    with _shown(verbose):
+    with progress.shown(verbose):
         prepared = prepare(Request(cluster, given, platform.python_version, cluster.defaults))
         if prepared.deliver is not None:
             prepared.deliver(cluster)
@@ -161,18 +159,6 @@ def _packaging(
             f"{where} has no pyproject.toml", hint="slurm env build PROJECT; or --packaging source"
         )
     return choose(own, Packaging(kind, chosen.options, chosen.said_by))
-
-
-def _shown(verbose: bool) -> AbstractContextManager[None]:
-    def show(event: progress.PackagingEvent) -> None:
-        if event.state == "line" and verbose:
-            print(f"  {event.text}", file=sys.stderr)
-        elif event.state == "begin":
-            print(f"{event.stage}: {event.text}", file=sys.stderr)
-        elif event.state == "end":
-            print(f"{event.stage}: done in {event.elapsed:.1f} s", file=sys.stderr)
-
-    return progress.listening(show)
 
 
 @app.command(name="list")

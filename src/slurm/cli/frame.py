@@ -85,7 +85,7 @@ class Common(Form):
 
     cluster: Annotated[
         str | None,
-        Parameter(help="A profile of the Slurmfile; or `local` or `embedded`."),
+        Parameter(help="A profile of the Slurmfile, a cluster that is up, `local` or `embedded`."),
     ] = None
     hostname: Annotated[str | None, Parameter(help="A login node, reached by ssh.")] = None
     job_base_dir: Annotated[str | None, Parameter(help="The directory of all runs.")] = None
@@ -106,12 +106,14 @@ class Common(Form):
         return open_backend(self._arguments())
 
     def _arguments(self, run: str | None = None) -> dict[str, Any]:
-        from slurm.config import find_slurmfile, has_profile, load_profile
+        from slurm.config import find_slurmfile, has_profile, load_profile, load_stack, stack_names
         from slurm.reach import DEFAULT_BASE
 
         given = {k: v for k in ("hostname", "job_base_dir") if (v := getattr(self, k)) is not None}
         if self.cluster in ("local", "embedded") and not has_profile(self.cluster):
             return {"backend_type": self.cluster, **given}
+        if self.cluster in stack_names() and not has_profile(self.cluster):
+            return {**load_stack(str(self.cluster)), **given}
         if self.cluster is not None:
             return {**load_profile(find_slurmfile(), self.cluster), **given}
         base = _base_above(run) if run is not None and os.sep in run and not given else None

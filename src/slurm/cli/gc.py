@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 import time
 from collections.abc import Iterator
@@ -15,22 +14,19 @@ from slurm.cli.frame import COMMON, Answer, Common
 from slurm.cli.screen import Column, Screen, ago, size, table
 from slurm.errors import UsageError
 from slurm.model.units import parse_duration
+from slurm.packaging.retention import sweep
 from slurm.runlist import ListedRun, RunList
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
-
-#: What else is swept: `module:function` of functions that take (cluster, older than so many
-#: seconds, dry run) and return rows of (what, bytes, seconds old).
-SWEEPS: list[str] = []
 
 
 @dataclass(frozen=True)
 class OldThing:
     """Something that is not needed any more."""
 
-    what: Annotated[str, "A run's name, or what another sweep calls it."]
-    kind: Annotated[str, "run, or the name of another sweep."]
+    what: Annotated[str, "A run's name, or that of what was packaged."]
+    kind: Annotated[str, "run, environment, wheel, snapshot or sdk."]
     size: Annotated[int, "Bytes that it takes on the disk."]
     age: Annotated[float, "Seconds since it was used last."]
     kept: Annotated[str, "Why it was kept; empty where it was removed, or would be."]
@@ -71,7 +67,7 @@ def gc(
     yes: Annotated[bool, Parameter(name=["--yes", "-y"], negative="", help="Ask nothing.")] = False,
     common: Common = COMMON,
 ) -> Swept:
-    """Remove old runs with their logs and results. Runs that something needs are kept.
+    """Remove old runs with their logs and results, and what was packaged for jobs and is unused.
 
     Without --yes a person is asked first; where none is, nothing is removed.
     """
@@ -119,11 +115,9 @@ def _last(run: ListedRun) -> float:
 
 
 def _others(cluster: Cluster, age: float, dry_run: bool) -> Iterator[OldThing]:
-    for place in SWEEPS:
-        module, _, name = place.partition(":")
-        sweep = getattr(importlib.import_module(module), name)
-        for what, taken, old in sweep(cluster, age, dry_run):
-            yield OldThing(what, name, taken, old, "")
+    """Environments, wheels, snapshots and copies of the SDK that nothing has used for so long."""
+    for one in sweep(cluster, age, dry_run):
+        yield OldThing(one.label or one.name, one.kind, one.size or 0, one.idle, "")
 
 
 def _ask(count: int, total: int) -> None:

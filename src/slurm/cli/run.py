@@ -23,6 +23,7 @@ from slurm.cli.result import returned
 from slurm.cli.screen import Screen
 from slurm.errors import OptionError, UsageError, nearest
 from slurm.packaging.function import context_parameter
+from slurm.packaging.progress import shown
 
 if TYPE_CHECKING:
     from slurm.task import Task
@@ -54,6 +55,10 @@ def run(
     mem: Mem = None,
     time: Time = None,
     set: Set = None,
+    verbose: Annotated[
+        bool,
+        Parameter(name=["--verbose", "-v"], negative="", help="Show what packaging's tools print."),
+    ] = False,
     common: Common = COMMON,
 ) -> Iterator[Ran | Seen | Submitted | ScriptPlan]:
     """Run a task of a file with arguments from its signature, or a whole script.
@@ -68,14 +73,17 @@ def run(
         raise OptionError(f"target={target!r}: {file} is no file", hint=hint)
     given = options_of(set, mem=mem, time=time)
     if name:
-        yield from _run_task(load_task(path, name), list(words), given, dry_run, detach, common)
+        found = load_task(path, name)
+        with shown(verbose):
+            yield from _run_task(found, list(words), given, dry_run, detach, common)
         return
     if given:
         raise UsageError(
             f"{', '.join(given)}: a script says itself what it asks for",
             hint=f"name a task: slurm run {file}::TASK",
         )
-    yield from _run_script(path, list(words), dry_run, detach, common)
+    with shown(verbose):
+        yield from _run_script(path, list(words), dry_run, detach, common)
 
 
 # ---- a task -------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -57,3 +58,36 @@ def step(stage: str, text: str) -> Iterator[Callable[[str], None]]:
         state = "end"
     finally:
         tell(PackagingEvent(stage, state, text, time.monotonic() - begun))
+
+
+def show(event: PackagingEvent) -> None:
+    """Say on standard error what is built, pushed, sent or installed, and how long it took."""
+    if event.state == "begin":
+        sys.stderr.write(f"{event.stage}: {event.text}\n")
+    elif event.state == "end":
+        sys.stderr.write(f"{event.stage}: done in {event.elapsed:.1f} s\n")
+
+
+def show_all(event: PackagingEvent) -> None:
+    """The same, and every line that the tools print."""
+    if event.state == "line":
+        sys.stderr.write(f"  {event.text}\n")
+    show(event)
+
+
+@contextlib.contextmanager
+def shown(verbose: bool = False) -> Iterator[None]:
+    """While it is open, packaging says what it does; `verbose`: with all that its tools say."""
+    before = list(_listeners)
+    _listeners[:] = [one for one in before if one not in (show, show_all)]
+    try:
+        with listening(show_all if verbose else show):
+            yield
+    finally:
+        _listeners[:] = before
+
+
+def keep_showing() -> None:
+    """From now on packaging says what it does: somebody looks at a terminal or a notebook."""
+    if show not in _listeners and show_all not in _listeners:
+        _listeners.append(show)

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurm.errors import StackError
+from slurm.monitor.alerts import FILE_NAME as RULES
+from slurm.monitor.alerts import alert_rules
+from slurm.monitor.dashboards import dashboard_files
 from slurm.stack import monitoring
 from slurm.stack.compose import compose, secret_names
 from slurm.stack.conf import accounting_commands, conf_files, slurmdbd_conf
@@ -106,13 +109,13 @@ def _monitoring(plan: Plan) -> dict[str, str]:
         return {}
     found = {
         "prometheus/prometheus.yml": dump(monitoring.prometheus(plan), _WRITTEN),
-        "prometheus/rules/README": "Alert rules, *.yml.\n",
+        f"prometheus/rules/{RULES}": alert_rules(),
     }
     if "grafana" in plan.addresses:
         folder = "grafana/provisioning"
         found[f"{folder}/datasources/prometheus.yml"] = dump(monitoring.grafana_source(), _WRITTEN)
         found[f"{folder}/dashboards/slurm.yml"] = dump(monitoring.grafana_dashboards(), _WRITTEN)
-        found["grafana/dashboards/README"] = "Dashboards, *.json.\n"
+        found.update({f"grafana/dashboards/{n}": text for n, text in dashboard_files().items()})
     return found
 
 

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from slurm.stack.processes import Process
 
 _FILE = "cluster.json"
 _VERSION = 2
+_MOMENT = 2.0
 
 
 @dataclass
@@ -71,7 +73,7 @@ def locked(directory: Path) -> Iterator[None]:
     descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError:
             raise StackError(
                 f"another process is bringing the cluster in {directory} up or down",
@@ -80,3 +82,16 @@ def locked(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    """Take the lock; a process that was killed may leave it to a child for a moment."""
+    end = time.monotonic() + _MOMENT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

@@ -201,7 +201,7 @@ class Rest:
 class Login:
     """`[login]`: a login node with sshd."""
 
-    enabled: bool = key(kinds.FLAG, False, "whether there is one")
+    enabled: bool = key(kinds.FLAG, True, "whether there is one; `Cluster.from_stack` needs it")
     port: int = key(kinds.PORT, 2222, "its port on the host")
     address: str = key(
         kinds.ADDRESS, "127.0.0.1", "the address of the host that it is published on"

@@ -38,6 +38,23 @@ def dump(value: Mapping[str, object], comment: str = "") -> str:
     return head + "\n".join(lines).lstrip("\n") + "\n"
 
 
+def plain(value: object, anchors: dict[str, object] | None = None) -> object:
+    """The same without anchors and aliases, as a reader of the YAML would have it."""
+    known: dict[str, object] = {} if anchors is None else anchors
+    if isinstance(value, Anchor):
+        known[value.name] = plain(value.value, known)
+        return known[value.name]
+    if isinstance(value, Alias):
+        return known[value.name]
+    if isinstance(value, Mapping):
+        parts = {key: plain(part, known) for key, part in value.items()}
+        merged = parts.pop("<<", {})
+        return {**merged, **parts} if isinstance(merged, Mapping) else parts
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [plain(item, known) for item in value]
+    return value
+
+
 def _entry(head: str, value: object, depth: int, spaced: bool = False) -> list[str]:
     """A key or a dash with its value behind or below it; `spaced` parts have lines between."""
     pad = "  " * depth

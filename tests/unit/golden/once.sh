@@ -28,7 +28,7 @@ export OMP_NUM_THREADS="${OMP_NUM_THREADS:-${SLURM_CPUS_PER_TASK:-1}}"
 set +eu
 sdk_arm
 sdk_phase=run
-( trap '' USR2; exec /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
+( umask $sdk_umask; trap '' USR2; exec /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
 sdk_child=$!
 sdk_wait
 sdk_child=''

@@ -11,6 +11,7 @@ sdk_host=${sdk_host%%.*}
 sdk_token=${sdk_host//[^A-Za-z0-9.-]/_}-${sdk_boot:0:8}
 sdk_events=$SLURM_SDK_RUN/events/$sdk_token.txt
 sdk_phase=setup sdk_child='' sdk_signal='' sdk_code='' sdk_oom='' sdk_litter=''
+sdk_umask=$(umask)  # what the function writes has the user's own
 umask 077
 
 # Time of day without starting a process, where bash can.

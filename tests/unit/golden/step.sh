@@ -30,7 +30,7 @@ export SLURM_SDK_RANKS=1
 set +eu
 sdk_arm
 sdk_phase=run
-( trap '' USR2; exec srun $SLURM_STEP_FLAGS --kill-on-bad-exit=1 --label /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
+( umask $sdk_umask; trap '' USR2; exec srun $SLURM_STEP_FLAGS --kill-on-bad-exit=1 --label /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/__main__.py "$SLURM_SDK_RUN" ) &
 sdk_child=$!
 sdk_wait
 sdk_child=''

@@ -40,7 +40,7 @@ export SLURM_SDK_RANKS=1
 set +eu
 sdk_arm
 sdk_phase=run
-( trap '' USR2; exec srun --kill-on-bad-exit=1 --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task=8 /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/torchrun.py "$SLURM_SDK_RUN" 4 ) &
+( umask $sdk_umask; trap '' USR2; exec srun --kill-on-bad-exit=1 --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --cpus-per-task=8 /usr/bin/python3.11 /home/ada/slurm_jobs/.sdk/0123456789/slurm/runner/torchrun.py "$SLURM_SDK_RUN" 4 ) &
 sdk_child=$!
 sdk_wait
 sdk_child=''

@@ -55,6 +55,8 @@ class SlurmJob(RunJob[R]):
         job = self.run_job
         if job is None or job.settled:
             return super().state
+        if self.num_tasks == 1 and self.job_id and self.paths.result_pickle.exists():
+            job.wait(1.0)  # it has its result, and is about to be over
         state = job.state
         if job.evidence.status is None and not job.evidence.begins:
             return self.watcher.get_state(self.job_id, mode="new")

@@ -1,0 +1,182 @@
+"""The nodes and jobs of a cluster in containers, as its slurmctld sees and changes them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from slurm.errors import StackError
+from slurm.stack.engine import Engine, Said
+
+#: What begins the reason of every node that we took out of service: only those we bring back.
+OURS = "slurm-sdk:"
+_PAUSE = 0.3
+# Seconds in which a job may have begun without its processes being there.
+_YOUNG = 20
+
+
+def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE) -> bool:
+    """Ask again and again, with growing pauses, at most so many seconds."""
+    end = time.monotonic() + patience
+    while True:
+        if what():
+            return True
+        if time.monotonic() >= end:
+            return False
+        time.sleep(min(pause, max(0.0, end - time.monotonic())))
+        pause = min(pause * 1.5, 3.0)
+
+
+def _answers(state: str) -> bool:
+    # A star stands behind the state of a node that does not answer.
+    return bool(state) and not state.endswith("*") and not state.startswith(("unknown", "down"))
+
+
+class Fleet:
+    """Slurm's own commands, run beside slurmctld."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._place = f"{engine.cluster}-slurmctld"
+
+    def ask(self, *words: str, patience: float = 60) -> Said:
+        """Run a command in the controller's container."""
+        return self._engine.execute(self._place, *words, patience=patience)
+
+    def must(self, *words: str, patience: float = 60) -> str:
+        """The same for a command that has to succeed."""
+        said = self.ask(*words, patience=patience)
+        if said.code != 0:
+            raise StackError(
+                f"{words[0]} failed in {self._place}",
+                evidence=[f"$ {' '.join(words)}", *said.last],
+                hint=f"look at the service: slurm cluster logs {self._engine.cluster} slurmctld",
+            )
+        return said.text
+
+    # ---- nodes ----------------------------------------------------------------------------------
+
+    def states(self) -> dict[str, str]:
+        """Every node's state in Slurm's words (`idle`, `drained*`); nothing if none answers."""
+        said = self.ask("sinfo", "--noheader", "--Node", "--format=%N %T", patience=20)
+        rows = [line.split() for line in said.text.splitlines()] if said.code == 0 else []
+        return {row[0]: row[1] for row in rows if len(row) == 2}
+
+    def answer(self, names: Iterable[str]) -> bool:
+        """Whether all these nodes have told slurmctld that they are there."""
+        told = self.states()
+        return all(_answers(told.get(name, "")) for name in names)
+
+    def reasons(self) -> dict[str, str]:
+        """Why nodes are out of service, by node."""
+        text = self.must("sinfo", "--noheader", "--Node", "--list-reasons", "--format=%N|%100E")
+        rows = [line.partition("|") for line in text.splitlines()]
+        return {name.strip(): why.strip() for name, _, why in rows}
+
+    def drain(self, names: Sequence[str], why: str) -> None:
+        """No new jobs on these nodes, unless somebody else took them out already."""
+        taken = self.reasons()
+        mine = [name for name in names if taken.get(name, OURS).startswith(OURS)]
+        if mine:
+            self._update(mine, "DRAIN", f"{OURS} {why}")
+
+    def resume(self, names: Sequence[str]) -> None:
+        """Back into service, those that we took out."""
+        taken = self.reasons()
+        mine = [name for name in names if taken.get(name, "").startswith(OURS)]
+        if mine:
+            self._update(mine, "RESUME")
+
+    def let_go(self, names: Sequence[str]) -> None:
+        """The nodes' containers are gone: Slurm fails or requeues their jobs now, not in a while.
+
+        Without this a young job can stay RUNNING for half an hour with nobody behind it. The
+        nodes come back with `resume`.
+        """
+        self._update(names, "DOWN", f"{OURS} its container was started anew")
+
+    def _update(self, names: Sequence[str], state: str, reason: str = "") -> None:
+        words = ["scontrol", "update", f"nodename={','.join(names)}", f"state={state}"]
+        self.must(*words, *([f"reason={reason}"] if reason else []))
+
+    # ---- jobs -----------------------------------------------------------------------------------
+
+    def running(self, names: Sequence[str] = ()) -> list[str]:
+        """Jobs that have something on the nodes; an answer that fails is no empty answer."""
+        where = [f"--nodelist={','.join(names)}"] if names else []
+        states = "--states=RUNNING,COMPLETING,SUSPENDED,CONFIGURING"
+        text = self.must("squeue", "--noheader", "--format=%i", states, *where)
+        return text.split()
+
+    def await_no_jobs(self, names: Sequence[str], patience: float) -> None:
+        """Wait until nothing runs on these nodes; raises when it takes too long."""
+        if wait_until(lambda: not self.running(names), patience):
+            return
+        raise StackError(
+            f"{', '.join(names)} still has jobs after {patience:g} s and was not touched",
+            evidence=[f"jobs: {', '.join(self.running(names)[:20])}"],
+            hint="the same command goes on from here; no new jobs start there meanwhile",
+        )
+
+    def requeue(self, jobs: Sequence[str]) -> list[str]:
+        """Put running jobs back into the queue; those that may not be requeued."""
+        return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
+
+    def lingering(self) -> list[str]:
+        """Jobs that Slurm has as RUNNING for a while, and that no process on their nodes works on.
+
+        A slurmctld that was killed forgets ends of its last seconds; nobody tells it again.
+        """
+        said = self.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A|%i|%B|%S")
+        rows = [line.split("|") for line in said.text.splitlines()] if said.code == 0 else []
+        ripe = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - _YOUNG))
+        old = [row for row in rows if len(row) == 4 and row[3] < ripe]
+        held = {node: self._steps(node) for node in {row[2] for row in old}}
+        return [name for job, name, node, _ in old if job not in (held[node] or {job})]
+
+    def _steps(self, node: str) -> set[str] | None:
+        """The jobs that have processes on a node; None where it cannot be asked."""
+        look = r"grep -aohE 'slurmstepd: \[[0-9]+' /proc/[0-9]*/cmdline; echo asked"
+        place = f"{self._engine.cluster}-slurmd-{node}"
+        said = self._engine.execute(place, "bash", "-c", look)
+        words = said.text.splitlines()
+        if said.code != 0 or "asked" not in words:
+            return None
+        return {word.rpartition("[")[2] for word in words} or {""}
+
+    def counts(self) -> dict[str, int]:
+        """Jobs in the queue by state."""
+        said = self.ask("squeue", "--noheader", "--array", "--format=%T", patience=20)
+        words = said.text.split() if said.code == 0 else []
+        return {word.lower(): words.count(word) for word in dict.fromkeys(words)}
+
+    def canary(self, names: Sequence[str], patience: int = 60) -> None:
+        """See a job run on these nodes: one of the queue, else one of ours; raises if none does."""
+        if self.running(names):
+            return
+        count = str(len(names))
+        said = self.ask(
+            *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={','.join(names)}"),
+            *("--chdir=/", "--mem=8", "--time=1", "--job-name=canary", f"--immediate={patience}"),
+            "true",
+            patience=patience + 30,
+        )
+        # Jobs that waited may have come first.
+        if said.code != 0 and not self.running(names):
+            raise StackError(
+                f"a job on {', '.join(names)} did not run",
+                evidence=said.last,
+                hint=f"look at the node: slurm cluster logs {self._engine.cluster} slurmd-NODE",
+            )
+
+    def reconfigure(self) -> bool:
+        """All daemons read their files again; whether slurmctld answers after it."""
+        if self.ask("scontrol", "reconfigure").code != 0:
+            return False
+        return wait_until(self.answers, 30)
+
+    def answers(self) -> bool:
+        """Whether a controller is up."""
+        said = self.ask("scontrol", "ping", patience=20)
+        return said.code == 0 and bool(re.search(r"is UP", said.text))

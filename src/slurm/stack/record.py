@@ -1,0 +1,141 @@
+"""`stack.json`: what was decided for a cluster in containers, and what is being done to it.
+
+It is written before each step, so that whoever comes after an interruption goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slurm.config import stack_file, stack_names
+from slurm.errors import StackError, nearest
+from slurm.stack.plan import Plan, container_plan
+from slurm.stack.read import FILE_NAME, parse_topology, read_topology
+from slurm.stack.site import Site
+from slurm.stack.topology import Topology
+
+_FILE = "stack.json"
+_FORMAT = 1
+
+
+@dataclass
+class Record:
+    """One cluster: its directory, what was found where it runs, the release that it has.
+
+    `ports` are those on the host by service, each as it was asked for and as it is, which differ
+    where another program has it. `doing` names the step that an interruption left unfinished.
+    """
+
+    directory: Path
+    name: str
+    engine: str
+    version: str
+    site: Site
+    ports: dict[str, tuple[int, int]] = field(default_factory=dict)
+    doing: str = ""
+
+    def save(self) -> None:
+        """Write the file anew, in one step."""
+        import msgspec
+
+        document = {"format": _FORMAT, **msgspec.to_builtins(self, enc_hook=str)}
+        _put(self.directory / _FILE, document)
+
+    def step(self, doing: str) -> None:
+        """Say on disk what comes next."""
+        self.doing = doing
+        self.save()
+
+    def topology(self, text: str | None = None) -> Topology:
+        """What the cluster's own cluster.toml asks for, or a new one, with what was decided."""
+        where = self.directory / FILE_NAME
+        asked = read_topology(where) if text is None else parse_topology(text, str(where))
+        return replace(
+            asked,
+            name=self.name,
+            engine=self.engine,
+            version=self.version,
+            login=replace(asked.login, port=self.port("login", asked.login.port)),
+            rest=replace(asked.rest, port=self.port("slurmrestd", asked.rest.port)),
+        )
+
+    def port(self, service: str, asked: int) -> int:
+        """A service's port on the host, where the topology asks for that one."""
+        before, now = self.ports.get(service, (asked, asked))
+        return now if before == asked else asked
+
+    def plan(self, text: str | None = None) -> Plan:
+        """The plan of this cluster as it should be now, or with another cluster.toml."""
+        return container_plan(self.topology(text), self.site)
+
+    def register(self, arguments: dict[str, object]) -> None:
+        """Let `Cluster.from_stack` and the commands find this cluster by its name."""
+        index = stack_file(self.name)
+        index.parent.mkdir(parents=True, exist_ok=True)
+        entry = {"dir": str(self.directory), "engine": self.engine, "cluster": arguments}
+        _put(index, entry)
+
+    def forget(self) -> None:
+        """The opposite of `register`."""
+        if directory_of(self.name) == self.directory:
+            stack_file(self.name).unlink(missing_ok=True)
+        (self.directory / _FILE).unlink(missing_ok=True)
+
+
+def load(directory: Path) -> Record | None:
+    """The record of a directory, None where no cluster in containers was made there."""
+    path = directory / _FILE
+    try:
+        document = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, ValueError) as error:
+        raise StackError(f"{path} cannot be read: {error}") from error
+    if document.get("format") != _FORMAT:
+        raise StackError(
+            f"{path} was written by another version of this package",
+            hint="use that version, or another directory",
+        )
+    import msgspec
+
+    return msgspec.convert(document, Record, dec_hook=lambda _, text: Path(text))
+
+
+def directory_of(name: str) -> Path | None:
+    """The directory of the cluster of that name, if there is one."""
+    try:
+        return Path(json.loads(stack_file(name).read_text())["dir"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError) as error:
+        raise StackError(f"{stack_file(name)} cannot be read: {error}") from error
+
+
+def default_directory(name: str) -> Path:
+    """Where a cluster lies for which no directory was named."""
+    return stack_file(name).with_suffix("")
+
+
+def find(name: str | None) -> Path:
+    """The directory of a cluster by name; without a name, of the only one there is."""
+    known = stack_names()
+    if name is None and len(known) == 1:
+        name = known[0]
+    found = directory_of(name) if name else None
+    if found is not None:
+        return found
+    close = nearest(name, known) if name else None
+    raise StackError(
+        f"there is no cluster {name!r}" if name else f"which of {len(known)} clusters?",
+        evidence=[f"clusters here: {', '.join(known) or 'none'}"],
+        hint=f"did you mean {close!r}?" if close else "name one, or its directory with --dir",
+    )
+
+
+def _put(path: Path, document: object) -> None:
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(json.dumps(document, indent=1) + "\n")
+    os.replace(fresh, path)

@@ -1,0 +1,83 @@
+"""A cluster in containers for tests: its commands, and what became of jobs."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+
+from slurm.stack import life, record
+from slurm.stack.converge import Stack, open_stack
+from slurm.stack.read import parse_topology
+
+PATIENCE = 240
+
+
+class Lab:
+    """One cluster, its directory and its file."""
+
+    def __init__(self, directory: Path, text: str) -> None:
+        self.directory = directory
+        self.text = text
+        self.name = parse_topology(text).name
+        self.said: list[str] = []
+
+    def up(self) -> Lab:
+        """Bring it up, or go on with what an interruption left."""
+        file = self.directory / "cluster.toml"
+        text = file.read_text() if file.exists() else self.text
+        life.up(self.directory, parse_topology(text), text, self.said.append)
+        return self
+
+    @property
+    def stack(self) -> Stack:
+        """The cluster as it is on disk now."""
+        return open_stack(self.directory, self.said.append)
+
+    @property
+    def record(self) -> record.Record:
+        """What is written down about it."""
+        found = record.load(self.directory)
+        assert found is not None
+        return found
+
+    def podman(self, *words: str) -> str:
+        """Run podman; it must succeed."""
+        done = subprocess.run(
+            ["podman", *words], capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+        return done.stdout
+
+    def user(self, *words: str) -> str:
+        """A command of the user's on the login node."""
+        options = ("exec", "--user", "user", "--workdir", "/home/user")
+        return self.podman(*options, f"{self.name}-login", *words).strip()
+
+    def batch(self, command: str, *options: str) -> str:
+        """Submit a job; its id."""
+        words = ("sbatch", "--parsable", "--mem=20", "--output=/dev/null", *options)
+        return self.user(*words, f"--wrap={command}")
+
+    def marks(self) -> list[str]:
+        """A line for each time that a job of `marking` has run, in order."""
+        return sorted(self.user("bash", "-c", "cat marks.* 2>/dev/null || true").split())
+
+    def wait_empty(self) -> None:
+        """Until no job is in the queue, and accounting has been told all."""
+        end = time.monotonic() + PATIENCE
+        while self.user("squeue", "--noheader") or not self._all_told():
+            assert time.monotonic() < end, self.user("squeue")
+            time.sleep(1)
+
+    def _all_told(self) -> bool:
+        return "DBD Agent queue size: 0" in self.podman("exec", f"{self.name}-slurmctld", "sdiag")
+
+    def accounted(self, job: str) -> list[str]:
+        """The states of a job, or of an array's tasks, in accounting."""
+        return self.user("sacct", "-X", "-n", "-P", "-o", "state", "-j", job).split()
+
+
+def marking(seconds: float) -> str:
+    """A command that takes a while and leaves a mark with its id."""
+    return f"sleep {seconds}; id=${{SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}}; echo $id >> marks.$id"

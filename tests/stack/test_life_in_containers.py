@@ -1,0 +1,90 @@
+"""One cluster of Slurm 24.11 through its life: up, a new controller, down and up, destroyed."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+
+import pytest
+from lab import Lab, marking
+
+from slurm import Cluster
+from slurm.config import load_stack
+from slurm.reach import open_backend
+from slurm.stack import health, life
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.fixture(scope="module")
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab()
+
+
+def test_after_up_every_service_works_and_python_reaches_it_by_name(lab: Lab) -> None:
+    status = health.look(lab.directory)
+    assert status.state == "up", status
+    assert status.doing == ""
+    assert set(status.nodes) == {"n1", "n2"}
+
+    # The image's Python is another than ours: a function of the standard library goes by name.
+    with Cluster.from_stack(lab.name, time="5m", mem="50M") as cluster:
+        assert cluster.submit(platform.node)().result(timeout=120) in ("slurmd-n1", "slurmd-n2")
+    # The way of `slurm --cluster NAME`.
+    assert open_backend(load_stack(lab.name)).nodes()[0]["name"] == "n1"
+
+
+def test_secrets_are_for_the_owner_alone_and_not_in_the_configuration(lab: Lab) -> None:
+    secrets = lab.directory / "secrets"
+    assert secrets.stat().st_mode & 0o777 == 0o700
+    private = [p for p in secrets.iterdir() if p.name not in (".gitignore", "login_key.pub")]
+    assert {p.stat().st_mode & 0o777 for p in private} == {0o600}
+    inside = lab.podman("exec", f"{lab.name}-slurmd-n1", "ls", "-A", "/etc/slurm")
+    assert "slurm.conf" in inside
+    assert "slurmdbd.conf" not in inside and ".key" not in inside
+
+
+def test_an_array_survives_a_controller_that_is_made_anew(lab: Lab) -> None:
+    job = lab.batch(marking(1), "--array=1-12")
+    held = lab.batch(marking(0), "--hold")
+    controller = lab.stack.container("slurmctld")
+    lab.stack.engine.stop(controller.name, controller.grace)
+    lab.podman("rm", controller.name)
+
+    lab.up()
+
+    lab.user("scontrol", "release", held)
+    lab.wait_empty()
+    assert lab.marks() == sorted([*map(str, range(1, 13)), held])
+    assert lab.accounted(job) == ["COMPLETED"] * 12
+    assert lab.accounted(held) == ["COMPLETED"]
+
+
+def test_down_and_up_keep_queue_and_accounting(lab: Lab) -> None:
+    running = lab.batch("sleep 600", "--requeue")
+    waiting = lab.batch("true", "--begin=now+1hour")
+    before = set(lab.user("sacct", "-a", "-X", "-n", "-P", "-o", "jobid").split())
+
+    life.down(lab.directory, lab.said.append, jobs="requeue")
+    assert health.look(lab.directory).state == "down"
+    lab.up()
+
+    assert {running, waiting} <= set(lab.user("squeue", "-h", "-o", "%i").split())
+    assert before <= set(lab.user("sacct", "-a", "-X", "-n", "-P", "-o", "jobid").split())
+    lab.user("scancel", running, waiting)
+
+
+def test_up_again_touches_nothing_that_is_right(lab: Lab) -> None:
+    before = lab.podman("ps", "--quiet", "--filter", f"label=slurm-sdk.cluster={lab.name}")
+    lab.up()
+    after = lab.podman("ps", "--quiet", "--filter", f"label=slurm-sdk.cluster={lab.name}")
+    assert before == after
+
+
+def test_destroy_leaves_nothing_but_the_file(lab: Lab) -> None:
+    life.destroy(lab.directory, lab.said.append)
+    mine = ("--filter", f"label=slurm-sdk.cluster={lab.name}", "--quiet")
+    assert lab.podman("ps", "--all", *mine) == ""
+    assert lab.podman("volume", "ls", *mine) == ""
+    assert lab.podman("network", "ls", *mine) == ""
+    assert {p.name for p in lab.directory.iterdir()} == {".lock", "cluster.toml"}
