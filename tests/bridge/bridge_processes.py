@@ -13,7 +13,7 @@ from pathlib import Path
 
 PATIENCE = 180.0
 # Waits for the end of the tests, whatever way they end (SIGKILL too), then ends the daemon.
-_GUARD = 'cat > /dev/null; kill -KILL -- "-$0" 2> /dev/null'
+_GUARD = 'cat > /dev/null; kill -9 "-$0" 2> /dev/null'
 
 
 class Daemon:
