@@ -13,7 +13,7 @@ from slurm.errors import SlurmError
 FOLLOW_HOLD = 1.0
 #: How much is read for the last lines at first, and at most.
 _TAIL, _TAIL_MOST = 64 << 10, 4 << 20
-_KILLED_CHILD = re.compile(r"slurm_script: line \d+: +\d+ .*\( trap '' ")
+_KILLED_CHILD = re.compile(r"slurm_script: line \d+: +\d+ .*\( umask \$sdk_umask; trap '' ")
 
 
 _LABEL = re.compile(r" *(\d+): ?")
