@@ -89,6 +89,11 @@ def test_a_wrong_time_is_refused_with_its_name_its_value_and_the_forms(value: ob
     assert "HH:MM:SS" in (refused.value.hint or "")
 
 
+def test_the_longest_timedelta_is_refused_and_not_an_overflow() -> None:
+    with pytest.raises(OptionError, match="longer than Slurm can count"):
+        parse_duration(timedelta(days=999_999_999, microseconds=1))
+
+
 @pytest.mark.parametrize("value", [0, "0", "00:00", "0h", -5, timedelta(0), timedelta(hours=-1)])
 def test_no_time_at_all_is_refused_with_what_to_write_instead(value: object) -> None:
     with pytest.raises(OptionError, match="longer than zero") as refused:

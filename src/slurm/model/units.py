@@ -91,7 +91,8 @@ def parse_duration(value: object, name: str = "time") -> Seconds | None:
 
         if not isinstance(value, timedelta):
             refuse(name, value, f"a time cannot be {_a(value)}", _DURATION_FORMS)
-        seconds = -(-value // timedelta(seconds=1))
+        # Rounded up; the longest timedelta has no negative of its own.
+        seconds = value // timedelta(seconds=1) + bool(value % timedelta(seconds=1))
     if seconds <= 0:
         hint = 'leave it out for the partition\'s default, or write "UNLIMITED" for no limit'
         refuse(name, value, "a time must be longer than zero", hint)
