@@ -189,8 +189,12 @@ def _with_answers(cluster: Cluster, nodes: dict[str, Node]) -> dict[str, Node]:
         calls = dict(node.calls)
         for index, key in node.keys.items():
             told = answers.get(key.bare)
-            if told is not None and calls[index] != "COMPLETED":
-                calls[index] = parse_state(told.state).value
+            if told is None or calls[index] == "COMPLETED":
+                continue
+            state = parse_state(told.state)
+            # Its exit is written before the scheduler has noticed it.
+            lags = calls[index] == "FAILED" and state.phase == "active" and not told.restarts
+            calls[index] = calls[index] if lags else state.value
         changed[run] = replace(node, calls=calls)
     return changed
 
