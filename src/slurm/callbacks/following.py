@@ -36,7 +36,7 @@ def preparing(cluster: Cluster, name: str, kind: str) -> Iterator[Preparing]:
     error: BaseException | None = None
     try:
         yield made
-    except BaseException as trouble:
+    except BaseException as trouble:  # told to callbacks, and raised again
         error = trouble
         raise
     finally:
@@ -67,7 +67,7 @@ def submitting(cluster: Cluster, plan: Plan) -> Iterator[list[Job[Any]]]:
     error: BaseException | None = None
     try:
         yield jobs
-    except BaseException as trouble:
+    except BaseException as trouble:  # told to callbacks, and raised again
         error = trouble
         raise
     finally:

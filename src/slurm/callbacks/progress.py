@@ -36,6 +36,8 @@ class Row:
     failed: int = 0
     running: int = 0
     ended: float | None = None
+    #: Whether it has stood on the screen while it was not over.
+    seen: bool = False
 
     @property
     def over(self) -> bool:
@@ -159,7 +161,8 @@ class ProgressCallback(BaseCallback):
     def _drop_unseen(self) -> None:
         """What ended while nobody looked is never shown."""
         if self._display is None and not self._waiting:
-            self._rows = {run: row for run, row in self._rows.items() if not row.over}
+            kept = {run: row for run, row in self._rows.items() if row.seen or not row.over}
+            self._rows = kept
 
     # ---- what it shows --------------------------------------------------------------------------
 
@@ -187,16 +190,27 @@ class ProgressCallback(BaseCallback):
                 self._timer.cancel()
             display, self._display = self._display, None
             if display is None:
+                for row in self._rows.values():
+                    row.catch_up()
                 self._drop_unseen()
+                # A line that stood there in an earlier wait still has to say how it ended.
+                if any(row.seen and row.over for row in self._rows.values()):
+                    display = self._start()
         if display is not None:
             display.stop()  # not under the lock: its thread may want to look once more
 
     def _show(self) -> None:
-        kind = _kind_of_display(self._console)
         with self._lock:
-            if kind is not None and self._waiting and self._display is None:
-                self._display = kind(self._snapshot, self._console)
-                self._display.start()
+            if self._waiting and self._display is None:
+                self._display = self._start()
+
+    def _start(self) -> Display | None:
+        kind = _kind_of_display(self._console)
+        if kind is None:
+            return None
+        display = kind(self._snapshot, self._console)
+        display.start()
+        return display
 
     def _snapshot(self) -> Snapshot:
         """The rows of runs that are over, each given once, and those that are not."""
@@ -205,6 +219,8 @@ class ProgressCallback(BaseCallback):
                 row.catch_up()
             rows = together(list(self._rows.values()))
             over, live = [r for r in rows if r.over], [r for r in rows if not r.over]
+            for row in self._rows.values():
+                row.seen = True
             gone = {id(job) for row in over for job in row.jobs}
             self._rows = {
                 run: row for run, row in self._rows.items() if id(row.jobs[0]) not in gone

@@ -180,10 +180,10 @@ def _run(words: list[str]) -> int:
         return _report(error, as_json, debug)
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
+    except Exception as error:  # the user's own, out of a job; any other is raised again
         if debug or not isinstance(error.__cause__, RemoteTraceback):
             raise
-        # The user's own exception, out of a job: what the job says is what counts.
+        # What the job says is what counts.
         failed = JobError(f"{type(error).__name__}: {error}", evidence=_tail(error.__cause__.text))
         return _report(failed, as_json, debug)
 

@@ -49,7 +49,7 @@ class Hooks:
         error = None
         try:
             return settle(self._function(*args, **kwargs))
-        except BaseException as trouble:
+        except BaseException as trouble:  # told to callbacks, and raised again
             error = trouble
             raise
         finally:

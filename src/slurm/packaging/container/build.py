@@ -128,7 +128,7 @@ def _follow(words: Sequence[str], told: Callable[[str], None], hide: Sequence[st
             said.append(text)
             told(text)
         code = engine.wait()
-    except BaseException:
+    except BaseException:  # Ctrl-C too: the engine ends with us; raised again
         engine.terminate()
         engine.wait()
         raise

@@ -75,7 +75,7 @@ def process_job(folder: Path | str) -> Any:
     del delayed
     try:
         _write_result(("success", value), paths.name_of("result_pickle"))
-    except Exception as error:
+    except Exception as error:  # pickling calls the user's code; raised again
         write_error(paths, error)
         raise
     return value
