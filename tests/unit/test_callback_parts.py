@@ -21,7 +21,7 @@ from slurm.callbacks import BaseCallback, NotifyCallback, OpenTelemetryCallback,
 from slurm.callbacks.base import HOOKS
 from slurm.callbacks.contexts import ALL, CompletedContext, SubmitEndContext
 from slurm.callbacks.lines import Callbacks, Line
-from slurm.callbacks.progress import MOST, Row, clock, together
+from slurm.callbacks.progress import MOST, Display, ProgressCallback, Row, clock, together
 from slurm.callbacks.terminal import TerminalDisplay, line
 from slurm.errors import OptionError
 from slurm.html import job_html, rows_html
@@ -365,3 +365,25 @@ def test_html_holds_no_markup_of_names() -> None:
     assert "<script>" not in job_html(bad)
     assert "&lt;script&gt;" in job_html(bad)
     assert "<script>" not in rows_html([row(name="<script>", jobs=[bad])])
+
+
+def test_a_line_that_was_seen_says_how_it_ended_after_a_wait_too_short_to_be_shown() -> None:
+    drawn: list[str] = []
+
+    class Paper(Display):
+        def draw(self, over: list[Row], live: list[Row]) -> None:
+            drawn.extend(f"{one.name} over" for one in over)
+            drawn.extend(f"{one.name} live" for one in live)
+
+        close = draw
+
+    progress = ProgressCallback()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slurm.callbacks.progress._kind_of_display", lambda _: Paper)
+        shown = row(name="sweep", is_array=True, total=3)
+        progress._rows["run"] = shown
+        progress._snapshot()  # it stood on the screen in an earlier wait
+        progress.on_wait_begin()
+        shown.done = 3
+        progress.on_wait_end()
+    assert drawn == ["sweep over"]
