@@ -2,7 +2,6 @@
 
 import getpass
 import os
-import re
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
@@ -23,10 +22,6 @@ _NO_CONF = (
     "set SLURM_CONF to your cluster's slurm.conf, or run without Slurm: "
     'Cluster(backend_type="embedded")'
 )
-
-
-#: Slurm's words when more jobs would be queued than the user may have; later it may say yes.
-_SUBMIT_LIMIT = "(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array"
 
 
 class ExecResult(NamedTuple):
@@ -56,7 +51,7 @@ class SlurmScheduler:
         if answers.is_unreachable(done.stderr):
             raise AgentError("unreachable", "the controller did not take the job", words)
         reason, hint = answers.explain_sbatch_error(done.stderr)
-        kind = "limit" if re.search(_SUBMIT_LIMIT, done.stderr) else "refused"
+        kind = "limit" if answers.is_submit_limit(done.stderr) else "refused"
         raise AgentError(kind, reason, words, hint)
 
     def status(self, job_ids: Sequence[str]) -> List[JobStatus]:
@@ -112,7 +107,7 @@ class SlurmScheduler:
     def limits(self) -> Dict[str, Any]:
         """The settings of the controller that limit jobs."""
         found = dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
-        if re.search("limits|safe|qos|all", found.get("AccountingStorageEnforce", "")):
+        if answers.limits_enforced(found):
             limit = self._submit_limit()
             if limit is not None:
                 found["MaxSubmitJobs"] = str(limit)
