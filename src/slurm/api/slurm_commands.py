@@ -255,7 +255,7 @@ def scontrol_show_command(job_id: str) -> List[str]:
 
 
 # Values that run to the end of their line, whatever they hold.
-_WHOLE_LINE = (
+WHOLE_LINE = (
     *("JobName", "Command", "SubmitLine", "WorkDir", "StdErr", "StdIn", "StdOut"),
     *("Comment", "AdminComment", "SystemComment", "Extra"),
 )
@@ -264,7 +264,7 @@ _KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\
 
 def parse_scontrol_jobs(text: str) -> List[JobStatus]:
     """The jobs that `scontrol show job` describes."""
-    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", _WHOLE_LINE)]
+    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", WHOLE_LINE)]
 
 
 def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Dict[str, str]]:
