@@ -235,7 +235,9 @@ _ONES_OWN = (
 def test_a_job_over_rest_finds_the_variables_that_sbatch_gives(site: Site) -> None:
     # With a line break, and with bytes that are no UTF-8.
     env = {"PATH": "/usr/bin:/bin", "HOME": "/root", "TWO": "a\nb", "RAW": os.fsdecode(b"\xe9")}
-    given = r"PATH=/usr/bin:/bin HOME=/root TWO=$'a\nb' RAW=$'\xe9' SLURM_CONF=$SLURM_CONF"
+    given = (
+        r"PATH=/usr/bin:/bin HOME=/root TWO=$'a\nb' RAW=$'\xe9' SLURM_CONF=/etc/slurm/slurm.conf"
+    )
     body = f'f="{site.shared}/env.$SLURM_JOB_ID"; /usr/bin/env -0 > "$f.new"; /bin/mv "$f.new" "$f"'
     common = [f"--chdir={site.shared}", "--open-mode=append"]
     scripts = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -154,7 +155,8 @@ def _time(row: Mapping[str, Any], which: str) -> object:
 
 def _limit(row: Mapping[str, Any], which: str) -> str:
     minutes = number_of(_time(row, which))
-    return "infinite" if minutes is None else format_duration(minutes * 60)
+    # As sinfo writes it: 1:00:00, 30:00.
+    return "infinite" if minutes is None else re.sub("^(00:)?0?", "", format_duration(minutes * 60))
 
 
 # ---- limits -------------------------------------------------------------------------------------
