@@ -244,7 +244,8 @@ def test_a_job_over_rest_finds_the_variables_that_sbatch_gives(site: Site) -> No
         site.script(f"run{number:03}.sh", [*common, *_usual(site, lines)], body)
         for number, lines in enumerate(RUNNING)
     ]
-    sbatch = f"env -i SLURM_SACK_KEY=$SLURM_SACK_KEY {given} sbatch --parsable"
+    conf = "SLURM_SACK_KEY=$SLURM_SACK_KEY SLURM_CONF=/etc/slurm/slurm.conf"
+    sbatch = f"env -i {conf} {given} sbatch --parsable"
     by_sbatch = site.login(f'for f in run*.sh; do {sbatch} "$f"; done').split()
     rest = site.scheduler()
     by_rest = [

@@ -164,10 +164,11 @@ def _limit(row: Mapping[str, Any], which: str) -> str:
 
 def settings(answer: Mapping[str, Any]) -> dict[str, str]:
     """The controller's settings by name as `scontrol show config` writes them: plain text."""
-    told = next((v for v in answer.values() if isinstance(v, dict) and "MaxArraySize" in v), {})
+    told = [answer.get("slurm_conf") or {}, answer.get("slurm_conf_meta") or {}]
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
-        for name, value in told.items()
+        for part in told
+        for name, value in part.items()
         if not isinstance(value, dict)
     }
 

@@ -37,8 +37,10 @@ class SlurmScheduler:
 
     kind = "slurm"
 
-    def __init__(self) -> None:
+    def __init__(self, conf: str = "") -> None:
         self.calls = 0
+        #: Leads Slurm's commands to one of several clusters of this machine.
+        self.own_env = {"SLURM_CONF": conf} if conf else {}
 
     def submit(self, script: str, env: Dict[str, str], cwd: str) -> str:
         """Submit a script; returns the job id."""
@@ -184,8 +186,7 @@ class SlurmScheduler:
     ) -> ExecResult:
         self.calls += 1
         count_call()
-        if env is None:
-            env = commands.command_env(os.environ)
+        env = dict(commands.command_env(os.environ) if env is None else env, **self.own_env)
         try:
             done = door.run(command, timeout, env, cwd)
         except subprocess.TimeoutExpired:
