@@ -127,15 +127,15 @@ def _scheduling(plan: Plan) -> list[str]:
     ]
     if len(plan.nodes) <= _FEW_NODES:
         lines.append(f"SchedulerParameters={_TURN_AROUND}")
+    gres = ["GresTypes=gpu"] if any(node.gpus for node in plan.nodes) else []
     if plan.native:
         # One machine plays all nodes, and may be slow to answer for all of them at once.
-        return [*lines, "KillWait=2", "SlurmctldTimeout=60", "SlurmdTimeout=60"]
+        return [*lines, *gres, "KillWait=2", "SlurmctldTimeout=60", "SlurmdTimeout=60"]
     lines += [f"SlurmctldTimeout={plan.topology.controller.takeover}", "SlurmdTimeout=300"]
     lines.append("SlurmctldParameters=enable_configless")
     if plan.since("22.05"):
         lines.append(f"MaxNodeCount={len(plan.nodes) + _MORE_NODES}")
-    if any(node.gpus for node in plan.nodes):
-        lines.append("GresTypes=gpu")
+    lines += gres
     if plan.topology.monitoring.enabled and plan.since("25.11"):
         lines.append("MetricsType=metrics/openmetrics")
     return lines
