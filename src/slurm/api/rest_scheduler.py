@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_rows
+from slurm.api import rest_facts, rest_rows
 from slurm.api.agent import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
@@ -141,10 +141,31 @@ class RestScheduler:
         limit = rest_rows.submit_limit(accounts, qos)
         return {**found, "MaxSubmitJobs": str(limit)} if limit else found
 
+    def explain(self, job_id: str) -> dict[str, Any]:
+        """All that slurmrestd can say about why a job waits."""
+        return rest_facts.facts(self._seen, job_id)
+
+    def all_jobs(self) -> list[dict[str, Any]]:
+        """Every user's jobs that have not ended, as dictionaries."""
+        rows = map(rest_rows.queued_job, self._jobs())
+        return [dict(row._asdict()) for row in rows if row is not None]
+
+    def version(self) -> str:
+        """The release of Slurm, such as 24.11.5."""
+        about = self._ask("GET", "ping/").get("meta") or {}
+        return str((about.get("slurm") or {}).get("release") or "")
+
     # ---- one request ----------------------------------------------------------------------------
 
     def _jobs(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "jobs/").get("jobs") or ())
+
+    def _seen(self, path: str) -> dict[str, Any]:
+        """An answer; nothing where it is refused: one with a gap is better than none."""
+        try:
+            return self._ask("GET", path)
+        except errors.RestRefused:
+            return {}
 
     def _kill(self, job_ids: Sequence[str], **more: Any) -> None:
         self._told(self._ask("DELETE", "jobs/", body={"jobs": collapse(job_ids), **more}))
