@@ -26,6 +26,14 @@ _USUAL_ARRAY = "1001"
 _ENDED = frozenset({2017, 2021})
 
 
+class Refused(AgentError):
+    """Slurm's no to a request, with its number for the reason."""
+
+    def __init__(self, said: str, number: int) -> None:
+        super().__init__("request", "Slurm refuses it", [said])
+        self.said, self.number = said, number
+
+
 class RestScheduler:
     """Slurm, by HTTP with a token; jobs are those of the token's user."""
 
@@ -48,10 +56,10 @@ class RestScheduler:
             raise AgentError("refused", str(error), [], said) from error
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
-        except errors.RestRefused as error:
-            reason, hint = explain_sbatch_error(error.message)
-            kind = "limit" if is_submit_limit(error.message) else "refused"
-            raise AgentError(kind, reason, [error.message], hint) from error
+        except Refused as error:
+            reason, hint = explain_sbatch_error(error.said)
+            kind = "limit" if is_submit_limit(error.said) else "refused"
+            raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
@@ -68,10 +76,9 @@ class RestScheduler:
         }
         try:
             answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
-        except errors.RestRefused as error:
-            raise AgentError(
-                "unreachable", "accounting (slurmdbd) does not answer", [error.message]
-            ) from error
+        except Refused as error:
+            text = "accounting (slurmdbd) does not answer"
+            raise AgentError("unreachable", text, error.evidence) from error
         return count_attempts(rest_rows.accounting_row(row) for row in answer.get("jobs") or ())
 
     def queue(self) -> list[JobStatus]:
@@ -136,7 +143,7 @@ class RestScheduler:
             mine = {"user": self._user()}
             accounts = self._ask("GET", "associations/", query=mine, plugin="slurmdb")
             qos = self._ask("GET", "qos/", plugin="slurmdb")
-        except errors.RestRefused:
+        except Refused:
             return found  # no accounting, so no such limit
         limit = rest_rows.submit_limit(accounts, qos)
         return {**found, "MaxSubmitJobs": str(limit)} if limit else found
@@ -164,7 +171,7 @@ class RestScheduler:
         """An answer; nothing where it is refused: one with a gap is better than none."""
         try:
             return self._ask("GET", path)
-        except errors.RestRefused:
+        except Refused:
             return {}
 
     def _kill(self, job_ids: Sequence[str], **more: Any) -> None:
@@ -182,9 +189,9 @@ class RestScheduler:
         for number in rest_rows.numbers_of(job_ids, self._jobs()):
             try:
                 self._ask("POST", f"job/{number}", body=change)
-            except errors.RestRefused as error:
+            except Refused as error:
                 if error.number not in _ENDED:
-                    raise AgentError("request", "Slurm refuses it", [error.message]) from error
+                    raise
 
     def _version(self) -> str:
         try:
@@ -193,12 +200,12 @@ class RestScheduler:
             raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """One request; a refusal is the caller's to explain."""
+        """One request; a refusal may be the caller's to explain."""
         self.calls += 1
         try:
             return self._client.call(method, path, **more)
-        except errors.RestRefused:
-            raise
+        except errors.RestRefused as error:
+            raise Refused(error.message, error.number) from error
         except errors.RestError as error:
             kind = "timeout" if error.perhaps_done and method == "POST" else "unreachable"
             raise AgentError(kind, error.message, error.evidence, error.hint) from error
