@@ -15,11 +15,25 @@ _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
 # How a node of the images finds its cluster.
 _OF_THE_IMAGE = ("SLURM_SACK_KEY", "SLURM_CONF")
 _OWN = "needs a cluster of its own"
+# What works only where all nodes are this machine, or needs compiled packages of our Python.
+_NOT_HERE = {
+    "test_a_runner_killed_from_outside_is_reported": "the process is on another machine",
+    "test_a_batch_shell_killed_from_outside_is_reported": "the process is on another machine",
+    "test_a_running_job_whose_node_falls_silent_is_reported": "the process is on another machine",
+    "test_a_command_and_a_port_reach_into_a_job_through_a_step_of_it": "no cyclopts there",
+}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Know the marks of the tests."""
     config.addinivalue_line("markers", "full: more cases of a promise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out what cannot work here."""
+    for item in items:
+        if item.name in _NOT_HERE:
+            item.add_marker(pytest.mark.skip(reason=_NOT_HERE[item.name]))
 
 
 @pytest.fixture(autouse=True)
