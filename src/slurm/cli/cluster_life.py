@@ -328,7 +328,7 @@ def backup(
     to: Annotated[Path | None, Parameter(help="A folder to make; left out: in backups/.")] = None,
 ) -> int:
     """Copy database, state, secrets and cluster.toml into a folder, and print its path."""
-    print(backups.backup(open_stack(place(name, dir), say), target=to))
+    print(backups.backup(place(name, dir), say, to.expanduser().resolve() if to else None))
     return DONE
 
 
