@@ -5,6 +5,7 @@ It stands where a real cluster is too slow: a command is interrupted at each of 
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ class FakePodman:
         """slurmdbd >= slurmctld >= slurmd, at every moment."""
         running = [box for box in self.boxes.values() if box.state == "running"]
         found = [[b.version for b in running if b.service.startswith(s)] for s in _ORDER]
-        for newer, older in zip(found, found[1:], strict=False):
+        for newer, older in itertools.pairwise(found):
             if newer and older and min(newer) < max(older):
                 self.wrong.append(f"{newer} beside {older}")
 

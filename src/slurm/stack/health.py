@@ -54,7 +54,7 @@ def look(directory: Path) -> StackStatus:
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
-    left = mend.look(stack.fleet).notes(stack.record.name) if controller else ()
+    left = mend.look(stack.fleet).notes(directory) if controller else ()
     return StackStatus(
         name=stack.record.name,
         dir=str(directory),

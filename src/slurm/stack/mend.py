@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from slurm.stack.fleet import Fleet
 
@@ -46,7 +47,7 @@ class Left:
         """Whether there is something to put right."""
         return bool(self.unmanned or self.nodes or self.held)
 
-    def notes(self, cluster: str) -> tuple[str, ...]:
+    def notes(self, directory: Path) -> tuple[str, ...]:
         """The same for a person, with the command that puts it right."""
         if not self.anything:
             return ()
@@ -56,7 +57,7 @@ class Left:
             "slurmctld holds {} (launch failed)": self.held,
         }
         what = "; ".join(text.format(", ".join(names)) for text, names in found.items() if names)
-        return (f"a crash left this: {what}. Put right by: slurm cluster up {cluster}",)
+        return (f"a crash left this: {what}. Put right by: slurm cluster up --dir {directory}",)
 
 
 def look(fleet: Fleet) -> Left:
