@@ -27,6 +27,7 @@ class Box:
     labels: dict[str, str]
     state: str = "created"
     code: int = 0
+    restarts: int = 0
 
     @property
     def service(self) -> str:
@@ -78,10 +79,14 @@ class FakePodman:
 
     def _inspect(self, words: list[str], *_: Any) -> Said:
         boxes = [self.boxes[name] for name in words[2:]]
+        for box in boxes:
+            # Who ended by itself is started again and again.
+            box.restarts += box.code
         every = [
             {
                 "Name": box.name,
                 "Config": {"Labels": box.labels, "Image": box.image},
+                "RestartCount": box.restarts,
                 "State": {"Status": box.state, "ExitCode": box.code},
             }
             for box in boxes
@@ -175,6 +180,10 @@ class FakePodman:
         if words[:1] == ["reconfigure"] and self._poisoned(box):
             box.state, box.code = "exited", 1
             return Said(1, "fatal")
+        if words[:2] == ["show", "reservation"]:
+            return Said(
+                0 if self.reserved else 1, f"ReservationName=x Nodes={self.reserved} Core=1"
+            )
         if words[:1] == ["create"]:
             self.reserved = given["nodes"]
         elif words[:1] == ["delete"]:

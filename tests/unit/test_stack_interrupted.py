@@ -18,7 +18,7 @@ from fake_podman import FakePodman
 
 from slurm.errors import BackupDamaged, StackError
 from slurm.stack import backup, change, converge, fleet, life, site, state
-from slurm.stack.engine import Engine
+from slurm.stack.engine import Engine, Said
 from slurm.stack.read import parse_topology
 from slurm.stack.record import load
 
@@ -28,19 +28,25 @@ _WRITES = ("os.rename", "os.remove", "os.mkdir", "os.symlink", "os.rmdir")
 
 
 class Killed(BaseException):
-    """The process ended here."""
+    """The process is no more."""
 
 
 @dataclass
 class Knife:
-    """Counts what a process does to the world, and ends it at one of those moments."""
+    """Counts what a process does to the world, and ends it at one of those moments.
+
+    With SIGKILL nothing comes after it; Ctrl-C is an exception that is heard once.
+    """
 
     at: int = -1
+    interrupt: bool = False
     count: int = 0
 
     def step(self) -> None:
         self.count += 1
-        if self.count - 1 == self.at:
+        if self.interrupt and self.count - 1 == self.at:
+            raise KeyboardInterrupt
+        if not self.interrupt and self.count > self.at >= 0:
             raise Killed
 
 
@@ -66,13 +72,13 @@ class World:
     directory: Path
     said: list[str]
 
-    def run(self, command: Callable[[], object], at: int = -1) -> int:
-        """Run a command, or as much of it as comes before one step; how many steps it took."""
+    def run(self, command: Callable[[], object], at: int, interrupt: bool) -> int:
+        """Run as much of a command as comes before one step; how many steps it took."""
         global _knife
-        _knife = Knife(at)
+        _knife = Knife(at, interrupt)
         try:
             command()
-        except Killed:
+        except (Killed, KeyboardInterrupt):
             pass
         finally:
             steps, _knife = _knife.count, None
@@ -133,7 +139,9 @@ def _secrets(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(argv, 0)
 
 
-def at_every_step(world: World, command: Callable[[], object]) -> Iterator[int]:
+def at_every_step(
+    world: World, command: Callable[[], object], *, interrupt: bool = False
+) -> Iterator[int]:
     """The world as it is after the command was killed at each of its steps, one by one."""
     podman, kept = copy.deepcopy(world.podman), world.directory.with_name("kept")
     shutil.copytree(world.directory, kept, symlinks=True)
@@ -142,20 +150,25 @@ def at_every_step(world: World, command: Callable[[], object]) -> Iterator[int]:
         shutil.rmtree(world.directory)
         shutil.copytree(kept, world.directory, symlinks=True)
         world.podman = copy.deepcopy(podman)
-        whole = world.run(command, at) <= at
+        whole = world.run(command, at, interrupt) <= at
         yield at
         at += 1
     assert at > 10
 
 
-def test_an_upgrade_killed_at_any_step_is_rolled_forward_by_the_same_command(world: World) -> None:
+@pytest.mark.parametrize("interrupt", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_an_upgrade_killed_at_any_step_is_rolled_forward_by_the_same_command(
+    world: World, interrupt: bool
+) -> None:
     def upgrade() -> None:
         change.upgrade(world.directory, "26.05", world.said.append)
 
     database = next(b.image for b in world.podman.boxes.values() if b.service == "mysql")
-    for _ in at_every_step(world, upgrade):
+    for _ in at_every_step(world, upgrade, interrupt=interrupt):
         upgrade()
         world.check("26.05")
+        # Each node had a job of ours before it was everybody's.
+        assert {"n1", "n2"} <= set(world.podman.canaries)
         assert any(b.image == database for b in world.podman.boxes.values())
         assert [p for p in (world.directory / "backups").iterdir() if p.name[0] != "."]
 
@@ -276,9 +289,14 @@ def test_a_backup_is_not_restored_over_a_cluster_or_its_volumes(
         backup.restore(folder, world.directory, world.said.append)
 
 
-def test_a_node_is_everybodys_only_after_a_job_of_ours_has_run_there(world: World) -> None:
-    change.upgrade(world.directory, "26.05", world.said.append)
-    assert world.podman.canaries == ["n1", "n2"]
+def test_a_node_on_which_no_job_runs_stays_out_of_service(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakePodman, "_srun", lambda *_: Said(1, "no"))
+    with pytest.raises(StackError, match="a job on n1 did not run"):
+        change.upgrade(world.directory, "26.05", world.said.append)
+    assert world.podman.reasons == {"n1": "slurm-sdk: a job did not run here"}
+    assert world.podman.reserved == ""
 
 
 @pytest.mark.parametrize(

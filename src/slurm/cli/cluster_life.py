@@ -294,6 +294,8 @@ def _change(directory: Path, text: str, patience: float, dry_run: bool) -> int:
     for verb, services in (("new", what.new), ("anew", what.renewed), ("removed", what.removed)):
         if services:
             print(f"{verb}: {', '.join(services)}")
+    if what.unfinished:
+        print(f"unfinished: {what.unfinished}")
     if what.nothing:
         print("all is as the file says")
     elif not dry_run:

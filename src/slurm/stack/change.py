@@ -97,23 +97,10 @@ def _remove(stack: Stack, services: tuple[str, ...], patience: float) -> None:
 
 
 def _go_over(stack: Stack, text: str, patience: float) -> None:
-    directory, record = stack.record.directory, stack.record
-    record.ask_for(text)
-    before = switch.current(directory / "shared")
-    prepare(record, stack.say)
-    new = make_stack(record, stack.say)
+    stack.record.ask_for(text)
+    prepare(stack.record, stack.say)
+    new = make_stack(stack.record, stack.say)
     write_files(new)
-    controller = new.container("slurmctld")
-    seen = new.engine.seen().get("slurmctld")
-    same = seen is not None and seen.running and seen.spec == controller.spec
-    # Nodes that are new must be known before they come.
-    if same and switch.current(directory / "shared") != before:
-        if not new.fleet.reconfigure():
-            raise StackError(
-                "slurmctld does not answer with the new files",
-                evidence=new.engine.log(controller.name, 15),
-            )
-        new.say("the daemons have read their files again")
     converge(new, patience)
     settle(new)
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
+from slurm.model.hostlist import expand_hostlist
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
@@ -92,9 +93,11 @@ class Fleet:
         Until then a reservation keeps everybody else's jobs away. A node on which the job does
         not run stays out.
         """
+        if left := self._reserved():
+            # An interruption came before the job.
+            self.drain(left, "a job has not run here yet")
+            self._open()
         mine = self._ours(names)
-        # An interruption may have left one.
-        self._open()
         if not mine:
             return
         self.must(
@@ -105,11 +108,16 @@ class Fleet:
         try:
             self.serve(mine)
             self._canary(mine, f"--reservation={_CANARY}")
-        except StackError:
+        except BaseException:  # Ctrl-C, too: nobody has seen a job run there
             self.drain(mine, "a job did not run here")
             raise
         finally:
             self._open()
+
+    def _reserved(self) -> list[str]:
+        said = self.ask("scontrol", "show", "reservation", _CANARY, "--oneliner")
+        found = re.search(r" Nodes=(\S+)", said.text) if said.code == 0 else None
+        return expand_hostlist(found[1]) if found else []
 
     def _open(self) -> None:
         self.ask("scontrol", "delete", f"reservationname={_CANARY}")

@@ -27,7 +27,8 @@ class Record:
 
     `ports` are those on the host by service, each as it was asked for and as it is, which differ
     where another program has it. `doing` names the step that an interruption left unfinished,
-    `proven` is the cluster.toml with which the cluster did its work last.
+    `proven` is the cluster.toml with which the cluster did its work last, `told` the version of
+    Slurm's files that its daemons have read.
     """
 
     directory: Path
@@ -38,6 +39,7 @@ class Record:
     ports: dict[str, tuple[int, int]] = field(default_factory=dict)
     doing: str = ""
     proven: str = ""
+    told: str = ""
 
     def save(self) -> None:
         """Write the file anew, in one step."""
