@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
+from slurm.model.hostlist import expand_hostlist
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"
 _PAUSE = 0.3
-# Seconds in which a job may have begun without its processes being there.
-_YOUNG = 20
+# Minutes for which a node that was taken out is for our own job alone; it is let go much earlier.
+_RESERVED = 10
+_CANARY = "slurm-sdk-canary"
 
 
 def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE) -> bool:
@@ -43,6 +45,10 @@ class Fleet:
     def ask(self, *words: str, patience: float = 60) -> Said:
         """Run a command in the controller's container."""
         return self._engine.execute(self._place, *words, patience=patience)
+
+    def inside(self, node: str, *words: str) -> Said:
+        """Run a command in a node's container."""
+        return self._engine.execute(f"{self._engine.cluster}-slurmd-{node}", *words)
 
     def must(self, *words: str, patience: float = 60) -> str:
         """The same for a command that has to succeed."""
@@ -81,18 +87,60 @@ class Fleet:
         if mine:
             self._update(mine, "DRAIN", f"{OURS} {why}")
 
+    def back(self, names: Sequence[str]) -> None:
+        """Back into service, those that we took out, after a job of ours has run there.
+
+        Until then a reservation keeps everybody else's jobs away. A node on which the job does
+        not run stays out.
+        """
+        if left := self._reserved():
+            # An interruption came before the job.
+            self.drain(left, "a job has not run here yet")
+            self._open()
+        mine = self._ours(names)
+        if not mine:
+            return
+        self.must(
+            *("scontrol", "create", "reservation", f"reservationname={_CANARY}", "users=root"),
+            *(f"nodes={','.join(mine)}", "starttime=now", f"duration={_RESERVED}"),
+            "flags=ignore_jobs",
+        )
+        try:
+            self.serve(mine)
+            self._canary(mine, f"--reservation={_CANARY}")
+        except BaseException:  # Ctrl-C, too: nobody has seen a job run there
+            self.drain(mine, "a job did not run here")
+            raise
+        finally:
+            self._open()
+
+    def _reserved(self) -> list[str]:
+        said = self.ask("scontrol", "show", "reservation", _CANARY, "--oneliner")
+        found = re.search(r" Nodes=(\S+)", said.text) if said.code == 0 else None
+        return expand_hostlist(found[1]) if found else []
+
+    def _open(self) -> None:
+        self.ask("scontrol", "delete", f"reservationname={_CANARY}")
+
     def resume(self, names: Sequence[str]) -> None:
-        """Back into service, those that we took out."""
-        taken = self.reasons()
-        mine = [name for name in names if taken.get(name, "").startswith(OURS)]
+        """The same at once, without a job of ours."""
+        mine = self._ours(names)
         if mine:
-            self._update(mine, "RESUME")
+            self.serve(mine)
+
+    def _ours(self, names: Sequence[str]) -> list[str]:
+        taken = self.reasons()
+        return [name for name in names if taken.get(name, "").startswith(OURS)]
+
+    def serve(self, names: Sequence[str]) -> None:
+        """Back into service, whoever took them out."""
+        self._update(names, "RESUME")
 
     def let_go(self, names: Sequence[str]) -> None:
         """The nodes' containers are gone: Slurm fails or requeues their jobs now, not in a while.
 
         Without this a young job can stay RUNNING for half an hour with nobody behind it. The
-        nodes come back with `resume`.
+        nodes come back by themselves when they answer.
         """
         self._update(names, "DOWN", f"{OURS} its container was started anew")
 
@@ -120,30 +168,13 @@ class Fleet:
         )
 
     def requeue(self, jobs: Sequence[str]) -> list[str]:
-        """Put running jobs back into the queue; those that may not be requeued."""
-        return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
-
-    def lingering(self) -> list[str]:
-        """Jobs that Slurm has as RUNNING for a while, and that no process on their nodes works on.
-
-        A slurmctld that was killed forgets ends of its last seconds; nobody tells it again.
-        """
-        said = self.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A|%i|%B|%S")
-        rows = [line.split("|") for line in said.text.splitlines()] if said.code == 0 else []
-        ripe = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - _YOUNG))
-        old = [row for row in rows if len(row) == 4 and row[3] < ripe]
-        held = {node: self._steps(node) for node in {row[2] for row in old}}
-        return [name for job, name, node, _ in old if job not in (held[node] or {job})]
-
-    def _steps(self, node: str) -> set[str] | None:
-        """The jobs that have processes on a node; None where it cannot be asked."""
-        look = r"grep -aohE 'slurmstepd: \[[0-9]+' /proc/[0-9]*/cmdline; echo asked"
-        place = f"{self._engine.cluster}-slurmd-{node}"
-        said = self._engine.execute(place, "bash", "-c", look)
-        words = said.text.splitlines()
-        if said.code != 0 or "asked" not in words:
-            return None
-        return {word.rpartition("[")[2] for word in words} or {""}
+        """Put running jobs back into the queue, to start at once; those that may not be."""
+        kept = [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
+        for job in jobs:
+            if job not in kept:
+                # Else they wait for two minutes, until every credential of theirs has expired.
+                self.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+        return kept
 
     def counts(self) -> dict[str, int]:
         """Jobs in the queue by state."""
@@ -151,19 +182,26 @@ class Fleet:
         words = said.text.split() if said.code == 0 else []
         return {word.lower(): words.count(word) for word in dict.fromkeys(words)}
 
-    def canary(self, names: Sequence[str], patience: int = 60) -> None:
+    def canary(self, names: Sequence[str]) -> None:
         """See a job run on these nodes: one of the queue, else one of ours; raises if none does."""
         if self.running(names):
             return
+        try:
+            self._canary(names)
+        except StackError:
+            # Jobs that waited may have come first.
+            if not self.running(names):
+                raise
+
+    def _canary(self, names: Sequence[str], *options: str, patience: int = 60) -> None:
         count = str(len(names))
         said = self.ask(
             *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={','.join(names)}"),
             *("--chdir=/", "--mem=8", "--time=1", "--job-name=canary", f"--immediate={patience}"),
-            "true",
+            *(*options, "true"),
             patience=patience + 30,
         )
-        # Jobs that waited may have come first.
-        if said.code != 0 and not self.running(names):
+        if said.code != 0:
             raise StackError(
                 f"a job on {', '.join(names)} did not run",
                 evidence=said.last,
