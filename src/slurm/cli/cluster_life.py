@@ -139,6 +139,8 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"cluster {found.name} in {found.dir} is {found.state}: Slurm {found.version}")
     if found.doing:
         print(f"unfinished: {found.doing}; the same command again goes on")
+    if len([one for one in found.services if one.name.startswith("slurmctld")]) > 1:
+        print(f"in charge: {found.controller or 'no controller'}")
     print(f"memory enforcement: {found.enforcement}")
     for note in found.notes:
         print(f"note: {note}")

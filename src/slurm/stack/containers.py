@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
+from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.yaml import plain
 
@@ -112,10 +113,12 @@ def _at_start(plan: Plan, service: str) -> list[str]:
     """What a service reads when it starts and never again."""
     if service == "slurmdbd":
         return [slurmdbd_conf(plan)]
+    folder = service.removeprefix("slurm-") + "/"
+    own = [text for name, text in monitoring_files(plan).items() if name.startswith(folder)]
     if not service.startswith("slurm"):
-        return []
+        return own
     lines = slurm_conf(plan).splitlines()
-    return [line for line in lines if line.partition("=")[0].strip().lower() in _AT_START]
+    return own + [x for x in lines if x.partition("=")[0].strip().lower() in _AT_START]
 
 
 def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str]:

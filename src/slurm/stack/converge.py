@@ -40,7 +40,8 @@ class Stack:
     @property
     def fleet(self) -> Fleet:
         """Its nodes and jobs."""
-        return Fleet(self.engine)
+        controllers = [c.service for c in self.containers if c.service.startswith("slurmctld")]
+        return Fleet(self.engine, controllers)
 
     @property
     def nodes(self) -> list[str]:
@@ -82,7 +83,10 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     touched: list[str] = []
     for container in fixed[:middle]:
         begun = time.monotonic()
-        seen = stack.engine.seen().get(container.service)
+        there = stack.engine.seen()
+        seen = there.get(container.service)
+        if container.service == "slurmctld":
+            _stand_down(stack, there.get("slurmctld-backup"))
         touched += _bring(stack, container, seen)
         await_health(stack, container)
         if container.service in touched and seen is not None and seen.running:
@@ -95,6 +99,17 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     for container in later:
         await_health(stack, container)
     return touched
+
+
+def _stand_down(stack: Stack, backup: Seen | None) -> None:
+    """A second controller that must change ends before the first does.
+
+    Otherwise it could take over meanwhile, with an old release and a state of the new one.
+    """
+    wanted = [c for c in stack.containers if c.service == "slurmctld-backup"]
+    if backup is not None and backup.running and wanted and wanted[0].spec != backup.spec:
+        stack.engine.stop(backup.name, wanted[0].grace)
+        stack.say("slurmctld-backup stands down while slurmctld changes")
 
 
 def _bring(stack: Stack, container: Container, seen: Seen | None) -> list[str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
+from slurm.stack.compose import ENTRY
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
@@ -36,9 +37,26 @@ def _answers(state: str) -> bool:
 class Fleet:
     """Slurm's own commands, run beside slurmctld."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, controllers: Sequence[str] = ("slurmctld",)) -> None:
         self._engine = engine
-        self._place = f"{engine.cluster}-slurmctld"
+        self._controllers = controllers
+
+    @property
+    def _place(self) -> str:
+        """The container beside whose slurmctld commands are run: the first of two that is there."""
+        running: list[str] = []
+        if len(self._controllers) > 1:
+            seen = self._engine.seen()
+            running = [name for name in self._controllers if name in seen and seen[name].running]
+        return f"{self._engine.cluster}-{(running or self._controllers)[0]}"
+
+    def in_charge(self) -> str:
+        """The controller that has the queue; "" where none answers."""
+        for name in self._controllers:
+            asked = (f"{self._engine.cluster}-{name}", ENTRY, "health", "in-charge")
+            if self._engine.execute(*asked, patience=20).code == 0:
+                return name
+        return ""
 
     def ask(self, *words: str, patience: float = 60) -> Said:
         """Run a command in the controller's container."""

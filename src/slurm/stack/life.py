@@ -15,7 +15,7 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack import record as records
 from slurm.stack import site, switch
-from slurm.stack.build import ensure_image
+from slurm.stack.build import ensure_image, ensure_pulled
 from slurm.stack.check import chosen_version
 from slurm.stack.compose import EDGE
 from slurm.stack.containers import containers, network, volumes
@@ -23,10 +23,10 @@ from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, p
 from slurm.stack.engine import Engine
 from slurm.stack.fleet import wait_until
 from slurm.stack.image import images
-from slurm.stack.plan import subnets
+from slurm.stack.plan import services, subnets
 from slurm.stack.ports import free_ports, is_free
 from slurm.stack.read import FILE_NAME, read_topology
-from slurm.stack.record import Record
+from slurm.stack.record import PUBLISHED, Record
 from slurm.stack.render import File, rendered, write
 from slurm.stack.state import locked
 from slurm.stack.topology import Topology
@@ -113,6 +113,7 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         record.site = replace(record.site, subnet=engine.make_inner_network(inner, choice))
     engine.make_network(network(record.name, EDGE))
     _choose_ports(record, engine, say)
+    record.site = replace(record.site, without=_not_to_be_had(record))
     if save:
         record.save()
     plan = record.plan()
@@ -125,15 +126,23 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         engine.make_volume(volume)
 
 
+def _not_to_be_had(record: Record) -> tuple[str, ...]:
+    """Grafana alone has an image that we cannot make; a cluster does without it."""
+    topology = record.topology()
+    wanted = "grafana" in services(topology)
+    there = wanted and ensure_pulled(record.engine, topology.images.grafana)
+    return ("grafana",) if wanted and not there else ()
+
+
 def _choose_ports(record: Record, engine: Engine, say: Say) -> None:
     """A port that another program has is replaced by a free one; our own container's is ours."""
     seen, asked = engine.seen(), read_topology(record.directory / FILE_NAME)
-    wanted = {"login": (asked.login.enabled, asked.login.port)}
-    wanted["slurmrestd"] = (asked.rest.enabled, asked.rest.port)
-    for service, (there, port) in wanted.items():
+    for service in set(services(asked)).intersection(PUBLISHED):
+        table, key = PUBLISHED[service]
+        port = getattr(getattr(asked, table), key)
         now = record.port(service, port)
         running = service in seen and seen[service].running and service in record.ports
-        if not there or (running and record.ports[service][0] == port):
+        if running and record.ports[service][0] == port:
             continue
         found = now if is_free(now) else free_ports(1)[0]
         if found != now:

@@ -134,7 +134,8 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
     if subnet == "auto":
         subnet = site.subnet or next(subnets(topology.name, count))
     network = ipaddress.IPv4Network(subnet)
-    addresses = {name: str(network[_SLOTS[name]]) for name in services(topology)}
+    wanted = [name for name in services(topology) if name not in site.without]
+    addresses = {name: str(network[_SLOTS[name]]) for name in wanted}
     cgroups = _cgroups(topology, site, version)
     nodes = tuple(_nodes(topology, groups, site, network, version))
     controllers = [name for name in addresses if name.startswith("slurmctld")]
@@ -164,7 +165,7 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
             **{node.hostname: _inner(network, n) for n, node in enumerate(nodes)},
         },
         site=site,
-        notices=tuple(_notices(topology, cgroups, nodes)),
+        notices=tuple(_notices(topology, site, cgroups)),
     )
 
 
@@ -303,9 +304,12 @@ def _cgroups(topology: Topology, site: Site, version: str) -> Cgroups:
     return Cgroups("cgroup/v1" if found == "v1" else "autodetect")
 
 
-def _notices(topology: Topology, cgroups: Cgroups, nodes: tuple[Node, ...]) -> Iterator[str]:
+def _notices(topology: Topology, site: Site, cgroups: Cgroups) -> Iterator[str]:
     if cgroups.why_not:
         yield f"jobs are not held to their memory: {cgroups.why_not}"
+    for name in services(topology):
+        if name in site.without:
+            yield f"no {name}: its image is not here and cannot be pulled; `up` tries again"
     apart = apart_nodes(topology)
     if apart:
         yield (
