@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from slurm import stack
-from slurm.cli import DONE, UNREACHABLE
+from slurm.cli import DONE, REFUSED, UNREACHABLE
 from slurm.cli.cluster_life import (
     Asked,
     Dir,
@@ -23,6 +23,7 @@ from slurm.cli.cluster_life import (
     say,
     show_status,
     up_in_containers,
+    what_about_jobs,
 )
 from slurm.errors import OptionError
 from slurm.stack import ClusterStatus, life, site
@@ -154,12 +155,17 @@ def down(
 ) -> int:
     """Stop all daemons in order; queued jobs and accounting stay, `up` goes on with them.
 
-    In containers it waits for running jobs, unless told otherwise; a cluster of plain processes
-    ends them. A cluster that is down already is left as it is.
+    In containers it asks what becomes of running jobs, and waits for them where nobody can answer;
+    a cluster of plain processes ends them. A cluster that is down already is left as it is.
     """
     directory = place(name, dir)
+    if requeue and now:
+        raise OptionError("--requeue and --now were given", hint="say one of them")
     if in_containers(directory):
-        jobs = "requeue" if requeue else "end" if now else "wait"
+        jobs = "requeue" if requeue else "end" if now else what_about_jobs(directory)
+        if not jobs:
+            print("nothing was done")
+            return REFUSED
         life.down(directory, say, jobs, patience)
     else:
         stack.down(directory)

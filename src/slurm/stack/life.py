@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +21,8 @@ from slurm.stack.check import chosen_version
 from slurm.stack.compose import EDGE
 from slurm.stack.containers import containers, network, volumes
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, prove
-from slurm.stack.engine import Engine
-from slurm.stack.fleet import wait_until
+from slurm.stack.engine import Engine, Seen
+from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
 from slurm.stack.plan import services, subnets
 from slurm.stack.ports import free_ports, is_free
@@ -224,7 +225,7 @@ def down(directory: Path, say: Say, jobs: str = "wait", patience: float = 3600) 
     with locked(directory):
         stack.record.step("down")
         seen = stack.engine.seen()
-        if jobs != "end" and "slurmctld" in seen and seen["slurmctld"].running:
+        if jobs != "end" and _controlled(seen):
             _empty(stack, requeue=jobs == "requeue", patience=patience)
         grace = {c.service: c.grace for c in stack.containers}
         order = [c.service for c in reversed(stack.containers)]
@@ -236,6 +237,16 @@ def down(directory: Path, say: Say, jobs: str = "wait", patience: float = 3600) 
         stack.record.step("")
 
 
+def running_jobs(directory: Path) -> list[str]:
+    """The jobs that would end with the nodes of a cluster; none where no controller runs."""
+    stack = open_stack(directory)
+    return stack.fleet.running(stack.nodes) if _controlled(stack.engine.seen()) else []
+
+
+def _controlled(seen: dict[str, Seen]) -> bool:
+    return any(one.running for name, one in seen.items() if name.startswith("slurmctld"))
+
+
 def _empty(stack: Stack, *, requeue: bool, patience: float) -> None:
     """No job on any node, and none that starts; `up` brings the nodes back into service."""
     fleet = stack.fleet
@@ -243,19 +254,29 @@ def _empty(stack: Stack, *, requeue: bool, patience: float) -> None:
     jobs = fleet.running(stack.nodes)
     if jobs and requeue:
         kept = fleet.requeue(jobs)
-        stack.say(f"{len(jobs) - len(kept)} jobs are back in the queue")
-        if kept:
-            stack.say(f"not to be requeued, waiting for: {', '.join(kept)}")
-    elif jobs:
-        stack.say(f"waiting for {len(jobs)} jobs")
-    if not wait_until(lambda: not fleet.running(stack.nodes), patience):
+        stack.say(f"back in the queue: {len(jobs) - len(kept)} of {some(jobs)}")
+    if not wait_until(_waiting(stack), patience):
         still = fleet.running(stack.nodes)
         fleet.resume(stack.nodes)
         raise StackError(
             f"{len(still)} jobs still run after {patience:g} s; the cluster goes on",
-            evidence=[f"jobs: {', '.join(still[:20])}"],
+            evidence=[some(still)],
             hint="give them more time, --requeue them, or end them with --now",
         )
+
+
+def _waiting(stack: Stack) -> Callable[[], bool]:
+    """Whether all jobs have ended; says which have not, whenever those are others."""
+    told: list[str] = []
+
+    def ended() -> bool:
+        jobs = stack.fleet.running(stack.nodes)
+        if jobs and jobs != told:
+            stack.say(f"waiting for {some(jobs)}")
+        told[:] = jobs
+        return not jobs
+
+    return ended
 
 
 def destroy(directory: Path, say: Say) -> None:
