@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import record as records
+from slurm.stack.advice import likely_fix
 from slurm.stack.containers import Container, containers
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import Fleet, wait_until
@@ -141,11 +142,19 @@ def await_health(stack: Stack, container: Container) -> None:
 
     if wait_until(decided, patience) and stack.engine.healthy(container):
         return
+    words = stack.engine.log(container.name, 15)
     raise StackError(
         f"{container.service} does not do its work",
-        evidence=stack.engine.log(container.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {container.service}; then the same again",
+        evidence=words,
+        hint=_hint(stack, container, words),
     )
+
+
+def _hint(stack: Stack, container: Container, words: Sequence[str]) -> str:
+    """What its last words call for, or where there are more of them."""
+    more = f"slurm cluster logs {stack.record.name} {container.service}; then the same again"
+    fix = likely_fix(words)
+    return f"{fix}. More: {more}" if fix else more
 
 
 def _restarts(stack: Stack, container: Container) -> int:
@@ -197,10 +206,9 @@ def _await_nodes(stack: Stack, nodes: Sequence[Container]) -> None:
     told = stack.fleet.states()
     missing = next((c for c in nodes if told.get(c.node, "*").endswith("*")), nodes[0])
     states = ", ".join(f"{name} is {told.get(name, 'unknown')}" for name in names)
+    words = stack.engine.log(missing.name, 15)
     raise StackError(
-        f"nodes do not answer: {states}",
-        evidence=stack.engine.log(missing.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {missing.service}",
+        f"nodes do not answer: {states}", evidence=words, hint=_hint(stack, missing, words)
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack import record as records
 from slurm.stack import site, switch
+from slurm.stack.advice import check_podman
 from slurm.stack.build import ensure_image, ensure_pulled
 from slurm.stack.check import chosen_version
 from slurm.stack.compose import EDGE
@@ -105,6 +106,8 @@ def check_same(record: Record, topology: Topology) -> None:
 def prepare(record: Record, say: Say, *, save: bool = True) -> None:
     """Networks, ports, images and volumes: what must be there before a container."""
     engine = Engine(record.engine, record.name)
+    if record.engine == "podman":
+        check_podman()
     inner = network(record.name)
     if not engine.has_network(inner):
         asked = record.topology().network.subnet
