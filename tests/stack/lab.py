@@ -84,7 +84,7 @@ class Lab:
             time.sleep(1)
 
     def _all_told(self) -> bool:
-        return "DBD Agent queue size: 0" in self.podman("exec", f"{self.name}-slurmctld", "sdiag")
+        return "DBD Agent queue size: 0" in self.user("sdiag")
 
     @property
     def prometheus(self) -> str:
@@ -92,23 +92,25 @@ class Lab:
         monitoring = self.stack.plan.topology.monitoring
         return f"{monitoring.address}:{monitoring.prometheus_port}"
 
-    def targets(self) -> dict[str, str]:
+    def targets(self, address: str = "") -> dict[str, str]:
         """What Prometheus scrapes, and whether that answers."""
-        every = self._asked("targets")["activeTargets"]
+        every = _asked(address or self.prometheus, "targets")["activeTargets"]
         return {target["labels"]["job"]: target["health"] for target in every}
 
     def query(self, text: str) -> float:
         """The one value of a query; 0 where there is none yet."""
-        found = self._asked("query?" + urllib.parse.urlencode({"query": text}))["result"]
+        query = "query?" + urllib.parse.urlencode({"query": text})
+        found = _asked(self.prometheus, query)["result"]
         return float(found[0]["value"][1]) if found else 0.0
-
-    def _asked(self, what: str) -> Any:
-        with urllib.request.urlopen(f"http://{self.prometheus}/api/v1/{what}", timeout=30) as reply:
-            return json.load(reply)["data"]
 
     def accounted(self, job: str) -> list[str]:
         """The states of a job, or of an array's tasks, in accounting."""
         return self.user("sacct", "-X", "-n", "-P", "-o", "state", "-j", job).split()
+
+
+def _asked(address: str, what: str) -> Any:
+    with urllib.request.urlopen(f"http://{address}/api/v1/{what}", timeout=30) as reply:
+        return json.load(reply)["data"]
 
 
 def marking(seconds: float) -> str:

@@ -133,12 +133,17 @@ def render(
     source = topology or (found if found.exists() else None)
     plan = container_plan(read_topology(source), site.look())
     changed = write(directory, rendered(plan, platform or ""))
-    for name in changed:
+    for name in dict.fromkeys(_shown(name) for name in changed):
         print(f"written: {directory / name}")
     print(f"{len(changed)} files written" if changed else "all files are as they should be")
     for notice in plan.notices:
         print(f"note: {notice}")
     return DONE
+
+
+def _shown(name: str) -> str:
+    """A file as it is listed; the exporter's sources are one thing."""
+    return "exporter/" if name.startswith("exporter/") else name
 
 
 @app.command

@@ -153,7 +153,7 @@ def show_status(directory: Path, *, json: bool) -> int:
         print(f"unfinished: {found.doing}; the same command again goes on")
     if len([one for one in found.services if one.name.startswith("slurmctld")]) > 1:
         print(f"in charge: {found.controller or 'no controller'}")
-    print(f"memory enforcement: {found.enforcement}")
+    print(f"enforcement: {found.enforcement}")
     for note in found.notes:
         print(f"note: {note}")
     print(f"\n{'service':<18}{'container':<12}{'works':<7}address")

@@ -78,7 +78,7 @@ def make_base(engine: str, name: str, suite: str) -> None:
         option = '--aptopt=Acquire::Check-Valid-Until "false"'
         argv = ["mmdebstrap", "--variant=minbase", option, suite, tar]
         _must(argv, f"mmdebstrap could not make Debian {suite}")
-        _must([engine, "import", "--quiet", tar, name], f"{engine} could not import {tar}")
+        _must([engine, "import", tar, name], f"{engine} could not import {tar}")
 
 
 def _must(argv: list[str], problem: str) -> None:

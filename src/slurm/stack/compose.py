@@ -301,6 +301,12 @@ def _devices(plan: Plan, node: Node) -> Service:
     return {"deploy": {"resources": {"reservations": {"devices": [wanted]}}}}
 
 
+def reserved_devices(service: Service) -> list[dict[str, Any]]:
+    """The GPUs that a service of docker's has, as compose writes them."""
+    found = service.get("deploy", {}).get("resources", {}).get("reservations", {})
+    return list(found.get("devices", ()))
+
+
 def _prometheus(plan: Plan, image: Image) -> Service:
     monitoring = plan.topology.monitoring
     port = f"{monitoring.address}:{monitoring.prometheus_port}:9090"

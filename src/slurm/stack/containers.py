@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes
+from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes, reserved_devices
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
 from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
@@ -138,6 +138,9 @@ def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str
         yield from ("--publish", port)
     for device in entry.get("devices", ()):
         yield from ("--device", device)
+    for wanted in reserved_devices(entry):
+        # One word of a list: docker itself takes the quotes off.
+        yield from ("--gpus", f'"device={",".join(wanted["device_ids"])}"')
     yield from _limits(plan, entry)
 
 

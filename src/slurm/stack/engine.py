@@ -137,7 +137,7 @@ class Engine:
     def stop(self, name: str, grace: int) -> None:
         """SIGTERM, and wait for the end; what ignores it for so many seconds is killed."""
         self.must(
-            *("stop", "--time", str(grace), name),
+            *("stop", "-t", str(grace), name),
             problem=f"{name} could not be stopped",
             patience=grace + _PATIENCE,
         )

@@ -67,7 +67,7 @@ def look(directory: Path) -> StackStatus:
         services=services,
         nodes=nodes,
         jobs=stack.fleet.counts() if controller else {},
-        enforcement=stack.plan.cgroups.plugin or f"none: {stack.plan.cgroups.why_not}",
+        enforcement=stack.plan.enforcement,
         notes=(*stack.plan.notices, *(_lingering(stack) if controller else ())),
     )
 

@@ -29,7 +29,7 @@ from slurm.stack.plan import services, subnets
 from slurm.stack.ports import free_ports, is_free
 from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.record import PUBLISHED, Record
-from slurm.stack.render import File, rendered, write
+from slurm.stack.render import File, readable_folder, rendered, write
 from slurm.stack.state import locked
 from slurm.stack.topology import Topology
 
@@ -162,7 +162,7 @@ def write_files(stack: Stack) -> None:
     write(directory, {n: f for n, f in files.items() if not _is_shared(n)})
     subprocess.run([str(directory / "make-secrets.sh")], check=True, timeout=60)
     write(directory, _login_keys(stack, files))
-    (directory / "shared").mkdir(exist_ok=True)
+    readable_folder(directory / "shared")
     switch.switch(directory / "shared", shared)
 
 

@@ -115,6 +115,15 @@ class Plan:
         """The Debian release of the Slurm images."""
         return SUITES[self.version]
 
+    @property
+    def enforcement(self) -> str:
+        """What holds jobs to what they asked for, or why nothing does."""
+        if not self.cgroups.plugin:
+            return f"none: {self.cgroups.why_not}"
+        found = "cgroup/v1" if self.cgroups.plugin == "cgroup/v1" else "cgroup/v2"
+        devices = " and GPUs" if any(node.gpus for node in self.nodes) else ""
+        return f"{found} holds memory{devices}; cores are counted, and a node's own are its limit"
+
     def since(self, version: str) -> bool:
         """Whether this cluster's Slurm is that release or a later one."""
         return at_least(self.version, version)

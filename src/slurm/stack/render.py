@@ -99,6 +99,14 @@ def _login(plan: Plan) -> dict[str, str]:
     return {"login/README": "Public keys of the login node's users, a file each.\n", **keys}
 
 
+def readable_folder(path: Path) -> None:
+    """Make a folder that daemons of other users can read once it is mounted, whatever the umask."""
+    for folder in reversed([path, *path.parents]):
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
+
+
 def write(directory: Path, files: dict[str, File]) -> list[str]:
     """Put the files into the directory; the names of those that are new or changed.
 
@@ -113,7 +121,7 @@ def write(directory: Path, files: dict[str, File]) -> list[str]:
                 same = path.read_bytes() == file.text.encode()
                 if same and path.stat().st_mode & 0o777 == file.mode:
                     continue
-            path.parent.mkdir(parents=True, exist_ok=True)
+            readable_folder(path.parent)
             fresh = path.with_name(f".{path.name}.new")
             fresh.write_text(file.text, encoding="utf-8")
             fresh.chmod(file.mode)
