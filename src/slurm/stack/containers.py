@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -142,6 +143,15 @@ def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str
         # One word of a list: docker itself takes the quotes off.
         yield from ("--gpus", f'"device={",".join(wanted["device_ids"])}"')
     yield from _limits(plan, entry)
+    if plan.topology.engine == "docker":
+        # podman asks only where systemd reminds it; docker shows the answers by itself.
+        yield from _asked(entry["healthcheck"])
+
+
+def _asked(check: dict[str, Any]) -> Iterator[str]:
+    yield from ("--health-cmd", shlex.join(check["test"][1:]))
+    for key in ("interval", "timeout", "retries", "start_period"):
+        yield from (f"--health-{key.replace('_', '-')}", str(check[key]))
 
 
 def _limits(plan: Plan, entry: dict[str, Any]) -> Iterator[str]:
