@@ -171,7 +171,7 @@ def _bring_nodes(stack: Stack, patience: float) -> list[str]:
         if container not in gone and seen[container.service].spec != container.spec:
             _renew_node(stack, container, seen[container.service], patience)
             touched.append(container.service)
-    stack.fleet.return_to_service(stack.nodes)
+    stack.fleet.back(stack.nodes)
     # Nodes that somebody else took out of service are theirs.
     _await_nodes(stack, [c for c in every if c.node not in stack.fleet.reasons()])
     return touched
@@ -189,14 +189,14 @@ def _bring_gone(stack: Stack, gone: Sequence[Container], seen: dict[str, Seen]) 
 
 
 def _renew_node(stack: Stack, container: Container, seen: Seen, patience: float) -> None:
-    """Drain, wait, make anew, let a job run, resume."""
+    """Drain, wait, make anew, see a job of ours run, and give the node back."""
     fleet, node = stack.fleet, container.node
     what = stack.record.doing.partition(":")[0] or "apply"
     fleet.drain([node], what)
     fleet.await_no_jobs([node], patience)
     _bring(stack, container, seen)
     _await_nodes(stack, [container])
-    fleet.return_to_service([node])
+    fleet.back([node])
 
 
 def _await_nodes(stack: Stack, nodes: Sequence[Container]) -> None:

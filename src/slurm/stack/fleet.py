@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
 from slurm.stack.compose import ENTRY
@@ -14,10 +13,11 @@ from slurm.stack.engine import Engine, Said
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"
 _PAUSE = 0.3
-# The reservation under which a node is tried out.
-_TRIAL = "slurm-sdk-trial"
 # Seconds in which a job may have begun without its processes being there.
 _YOUNG = 20
+# Minutes for which a node that was taken out is for our own job alone; it is let go much earlier.
+_RESERVED = 10
+_CANARY = "slurm-sdk-canary"
 
 
 def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE) -> bool:
@@ -108,50 +108,53 @@ class Fleet:
         if mine:
             self._update(mine, "DRAIN", f"{OURS} {why}")
 
-    def resume(self, names: Sequence[str]) -> None:
-        """Back into service, those that we took out."""
-        mine = self._ours(names)
-        if mine:
-            self._update(mine, "RESUME")
+    def back(self, names: Sequence[str]) -> None:
+        """Back into service, those that we took out, after a job of ours has run there.
 
-    def return_to_service(self, names: Sequence[str]) -> None:
-        """The same once a job of ours has run there; until then nobody else's starts there.
-
-        Nodes where it does not run stay out of service.
+        Until then a reservation keeps everybody else's jobs away. A node on which the job does
+        not run stays out.
         """
         mine = self._ours(names)
+        # An interruption may have left one.
+        self._open()
         if not mine:
             return
-        with self._reserved(mine) as options:
-            self._update(mine, "RESUME")
-            try:
-                self.canary(mine, options)
-            except StackError:
-                self._update(mine, "DRAIN", f"{OURS} no job ran here")
-                raise
+        self.must(
+            *("scontrol", "create", "reservation", f"reservationname={_CANARY}", "users=root"),
+            *(f"nodes={','.join(mine)}", "starttime=now", f"duration={_RESERVED}"),
+            "flags=ignore_jobs",
+        )
+        try:
+            self.serve(mine)
+            self._canary(mine, f"--reservation={_CANARY}")
+        except StackError:
+            self.drain(mine, "a job did not run here")
+            raise
+        finally:
+            self._open()
+
+    def _open(self) -> None:
+        self.ask("scontrol", "delete", f"reservationname={_CANARY}")
+
+    def resume(self, names: Sequence[str]) -> None:
+        """The same at once, without a job of ours."""
+        mine = self._ours(names)
+        if mine:
+            self.serve(mine)
 
     def _ours(self, names: Sequence[str]) -> list[str]:
         taken = self.reasons()
         return [name for name in names if taken.get(name, "").startswith(OURS)]
 
-    @contextmanager
-    def _reserved(self, names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-        """These nodes for root alone, and the options of a job there; () where that is refused."""
-        mark = f"reservationname={_TRIAL}"
-        # One that an interruption left would end by itself, in some minutes.
-        self.ask("scontrol", "delete", mark)
-        what = ("users=root", f"nodes={','.join(names)}", "flags=ignore_jobs")
-        said = self.ask("scontrol", "create", mark, "starttime=now", "duration=5", *what)
-        try:
-            yield (f"--reservation={_TRIAL}",) if said.code == 0 else ()
-        finally:
-            self.ask("scontrol", "delete", mark)
+    def serve(self, names: Sequence[str]) -> None:
+        """Back into service, whoever took them out."""
+        self._update(names, "RESUME")
 
     def let_go(self, names: Sequence[str]) -> None:
         """The nodes' containers are gone: Slurm fails or requeues their jobs now, not in a while.
 
         Without this a young job can stay RUNNING for half an hour with nobody behind it. The
-        nodes come back with `return_to_service`, and not by themselves.
+        nodes come back with `back`, and not by themselves.
         """
         for state in ("DOWN", "DRAIN"):
             self._update(names, state, f"{OURS} its container was started anew")
@@ -211,20 +214,26 @@ class Fleet:
         words = said.text.split() if said.code == 0 else []
         return {word.lower(): words.count(word) for word in dict.fromkeys(words)}
 
-    def canary(self, names: Sequence[str], options: Sequence[str] = (), patience: int = 60) -> None:
+    def canary(self, names: Sequence[str]) -> None:
         """See a job run on these nodes: one of the queue, else one of ours; raises if none does."""
         if self.running(names):
             return
+        try:
+            self._canary(names)
+        except StackError:
+            # Jobs that waited may have come first.
+            if not self.running(names):
+                raise
+
+    def _canary(self, names: Sequence[str], *options: str, patience: int = 60) -> None:
         count = str(len(names))
         said = self.ask(
             *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={','.join(names)}"),
             *("--chdir=/", "--mem=8", "--time=1", "--job-name=canary", f"--immediate={patience}"),
-            *options,
-            "true",
+            *(*options, "true"),
             patience=patience + 30,
         )
-        # Jobs that waited may have come first.
-        if said.code != 0 and not self.running(names):
+        if said.code != 0:
             raise StackError(
                 f"a job on {', '.join(names)} did not run",
                 evidence=said.last,
