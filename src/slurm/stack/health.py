@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.join import hosts
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class StackStatus:
     doing: str
     services: tuple[ServiceStatus, ...]
     nodes: dict[str, str]
+    hosts: dict[str, str]
     jobs: dict[str, int]
     enforcement: str
     notes: tuple[str, ...]
@@ -52,6 +54,8 @@ def look(directory: Path) -> StackStatus:
     controller = any(s.name.startswith("slurmctld") and s.healthy for s in services)
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
+    # A host that has not joined yet is no fault; one that does not answer any more is.
+    nodes |= {node.name: told[node.name] for node in stack.plan.joined if node.name in told}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
     return StackStatus(
         name=stack.record.name,
@@ -62,6 +66,7 @@ def look(directory: Path) -> StackStatus:
         doing=stack.record.doing,
         services=services,
         nodes=nodes,
+        hosts=hosts(stack, told) if controller else {},
         jobs=stack.fleet.counts() if controller else {},
         enforcement=stack.plan.cgroups.plugin or f"none: {stack.plan.cgroups.why_not}",
         notes=(*stack.plan.notices, *(_lingering(stack) if controller else ())),

@@ -12,7 +12,7 @@ from slurm.errors import StackError
 from slurm.monitor.alerts import FILE_NAME as RULES
 from slurm.monitor.alerts import alert_rules
 from slurm.monitor.dashboards import dashboard_files
-from slurm.stack import monitoring
+from slurm.stack import hosts, monitoring
 from slurm.stack.compose import compose, secret_names
 from slurm.stack.conf import accounting_commands, conf_files, slurmdbd_conf
 from slurm.stack.confcheck import check_files
@@ -53,6 +53,7 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
         **_accounting(plan),
         **_login(plan),
         **_monitoring(plan),
+        **hosts.unshared(plan),
     }
     problems = check_files({Path(n).name: text for n, text in texts.items()}, plan.version)
     if problems:
@@ -65,6 +66,10 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
     secrets = template("make-secrets.sh").replace("@NAMES@", " ".join(secret_names(plan)))
     return {
         **{name: File(text) for name, text in texts.items()},
+        **{
+            name: File(text, 0o755 if name.endswith(".sh") else 0o644)
+            for name, text in hosts.host_files(plan).items()
+        },
         "entrypoint.sh": File(template("entrypoint.sh"), 0o755),
         "make-secrets.sh": File(secrets, 0o755),
     }
