@@ -140,17 +140,23 @@ def join(stack: Stack, host: Host, ssh: list[str]) -> None:
     """Bring a host in by `ssh`, the words that reach it; ready when a job has run on its nodes."""
     _remote(ssh, _unpack(stack, host), bundle(stack, host), f"{host.name} could not join")
     stack.say(f"{host.name} has its files, and its nodes start")
-    names = [node.name for node in stack.plan.on_host(host.name)]
-    if not wait_until(lambda: stack.fleet.answer(names), _JOB_PATIENCE):
-        told = stack.fleet.states()
-        raise StackError(
-            f"{host.name} has started its nodes, and slurmctld does not have them all",
-            evidence=[f"{name} is {told.get(name, 'unknown')}" for name in names],
-            hint=f"can {host.name} reach {stack.plan.topology.network.address}:"
-            f"{stack.plan.slurmctld_port}, and this host {host.address}:"
-            f"{stack.plan.on_host(host.name)[0].port}? Do their clocks agree?",
-        )
-    prove(stack, names)
+    await_nodes(stack, host)
+    prove(stack, [node.name for node in stack.plan.on_host(host.name)])
+
+
+def await_nodes(stack: Stack, host: Host) -> None:
+    """Wait until slurmctld has all nodes of a host, and they answer."""
+    nodes = stack.plan.on_host(host.name)
+    if wait_until(lambda: stack.fleet.answer(node.name for node in nodes), _JOB_PATIENCE):
+        return
+    told = stack.fleet.states()
+    raise StackError(
+        f"{host.name} has started its nodes, and slurmctld does not have them all",
+        evidence=[f"{node.name} is {told.get(node.name, 'unknown')}" for node in nodes],
+        hint=f"can {host.name} reach {stack.plan.topology.network.address}:"
+        f"{stack.plan.slurmctld_port}, and this host {host.address}:{nodes[0].port}? Do their "
+        "clocks agree?",
+    )
 
 
 def prove(stack: Stack, names: list[str]) -> None:
