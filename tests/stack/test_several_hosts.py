@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import platform
 import tarfile
 import uuid
@@ -35,7 +36,7 @@ names = "n1"
 [[nodes]]
 names = "{nodes}"
 host = "laptop"
-memory = "1GiB"
+memory = "{memory}"
 """
 
 
@@ -63,9 +64,10 @@ def make_site(make_lab: Callable[..., Lab], place: Path) -> Iterator[Callable[..
     """Brings a cluster up on this host that has nodes on another one, too."""
     made: list[Site] = []
 
-    def make(host: str, nodes: str, more: str = "") -> Site:
+    def make(host: str, nodes: str, memory: str, more: str = "") -> Site:
         laptop = OtherHost(place / f"laptop-{uuid.uuid4().hex[:8]}").__enter__()
-        text = _TOPOLOGY.format(here=laptop.here, there=laptop.address, host=host, nodes=nodes)
+        where = {"here": laptop.here, "there": laptop.address, "host": host}
+        text = _TOPOLOGY.format(**where, nodes=nodes, memory=memory)
         try:
             made.append(Site(make_lab(more + text), laptop))
         except BaseException:
@@ -81,7 +83,7 @@ def make_site(make_lab: Callable[..., Lab], place: Path) -> Iterator[Callable[..
 
 @pytest.fixture(scope="module")
 def site(make_site: Callable[..., Site]) -> Site:
-    return make_site("shared = false", "m1")
+    return make_site("shared = false", "m1", "1GiB")
 
 
 def test_before_it_joins_a_host_is_missing_and_nothing_but_slurm_is_published_for_it(
@@ -174,8 +176,11 @@ def test_a_host_with_two_nodes_and_the_shared_directory_shares_jobs_with_the_fir
     home = place / f"home-{version}"
     home.mkdir(mode=0o755)
     more = f'version = "{version}"\n[shared]\nsource = "{home}"\n'
-    site = make_site("", "m[1-2]", more)
+    site = make_site("", "m[1-2]", "4TiB", more)
     site.join()
+    # It has less than that, and offers less than it has.
+    memory = int(site.lab.user("sinfo", "-h", "-n", "m1", "-o", "%m"))
+    assert 0 < memory < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
     job = site.lab.batch("srun --mem=20 hostname > hosts", "--nodes=3", "--ntasks-per-node=1")
     site.lab.wait_gone(job)
     assert len(site.lab.user("cat", "hosts").split()) == 3

@@ -41,7 +41,7 @@ bring lab-macbook-slurmd-macbook \
   --label slurm-sdk.cluster=lab-macbook \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-macbook \
-  --label slurm-sdk.spec=52e0076c94bf8930 \
+  --label slurm-sdk.spec=585c5c7355d02d99 \
   --hostname slurmd-macbook \
   --init \
   --restart unless-stopped \
@@ -57,7 +57,7 @@ bring lab-macbook-slurmd-macbook \
   --env SLURM_SHARED=/home \
   --env SLURMCTLD_PORT=6817 \
   --env SLURM_SACK_KEY=/run/slurm-keys/slurm.key \
-  --env SRUN_PORTS=60001-61000 \
+  --env SRUN_PORTS=60001-60200 \
   --env SLURM_NODE=macbook \
   --env SLURM_HOST_ADDRESS=192.168.1.20 \
   --env SLURM_CPUS=4 \
@@ -69,7 +69,7 @@ bring lab-macbook-slurmd-macbook \
   --volume /Volumes/home:/home \
   --volume "$here"/secrets/slurm.key:/run/secrets/slurm.key:ro \
   --publish 192.168.1.20:6830:6830 \
-  --publish 192.168.1.20:60001-61000:60001-61000 \
+  --publish 192.168.1.20:60001-60200:60001-60200 \
   --cap-add NET_ADMIN \
   --log-driver json-file \
   --log-opt max-size=10m \

@@ -41,7 +41,7 @@ bring lab-nas1-slurmd-qnap1 \
   --label slurm-sdk.cluster=lab-nas1 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap1 \
-  --label slurm-sdk.spec=ecbd3779f514603a \
+  --label slurm-sdk.spec=0bc207458ba884e9 \
   --hostname slurmd-qnap1 \
   --init \
   --restart unless-stopped \
@@ -57,7 +57,7 @@ bring lab-nas1-slurmd-qnap1 \
   --env SLURM_SHARED=/home \
   --env SLURMCTLD_PORT=6817 \
   --env SLURM_SACK_KEY=/run/slurm-keys/slurm.key \
-  --env SRUN_PORTS=60001-61000 \
+  --env SRUN_PORTS=60001-60200 \
   --env SLURM_NODE=qnap1 \
   --env SLURM_HOST_ADDRESS=192.168.1.31 \
   --env SLURM_CPUS=2 \
@@ -69,7 +69,7 @@ bring lab-nas1-slurmd-qnap1 \
   --volume /share/homes:/home \
   --volume "$here"/secrets/slurm.key:/run/secrets/slurm.key:ro \
   --publish 192.168.1.31:6830:6830 \
-  --publish 192.168.1.31:60001-61000:60001-61000 \
+  --publish 192.168.1.31:60001-60200:60001-60200 \
   --cap-add NET_ADMIN \
   --log-driver json-file \
   --log-opt max-size=10m \

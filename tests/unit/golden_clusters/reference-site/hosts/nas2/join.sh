@@ -41,7 +41,7 @@ bring lab-nas2-slurmd-qnap2 \
   --label slurm-sdk.cluster=lab-nas2 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap2 \
-  --label slurm-sdk.spec=f35426dea8f4e505 \
+  --label slurm-sdk.spec=b58ca0335013f6cf \
   --hostname slurmd-qnap2 \
   --init \
   --restart unless-stopped \
@@ -57,7 +57,7 @@ bring lab-nas2-slurmd-qnap2 \
   --env SLURM_SHARED=/home \
   --env SLURMCTLD_PORT=6817 \
   --env SLURM_SACK_KEY=/run/slurm-keys/slurm.key \
-  --env SRUN_PORTS=60001-61000 \
+  --env SRUN_PORTS=60001-60200 \
   --env SLURM_NODE=qnap2 \
   --env SLURM_HOST_ADDRESS=192.168.1.32 \
   --env SLURM_CPUS=2 \
@@ -69,7 +69,7 @@ bring lab-nas2-slurmd-qnap2 \
   --volume /share/homes:/home \
   --volume "$here"/secrets/slurm.key:/run/secrets/slurm.key:ro \
   --publish 192.168.1.32:6830:6830 \
-  --publish 192.168.1.32:60001-61000:60001-61000 \
+  --publish 192.168.1.32:60001-60200:60001-60200 \
   --cap-add NET_ADMIN \
   --log-driver json-file \
   --log-opt max-size=10m \
