@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+import slurm
+
 _SSHD = """\
 ListenAddress {address}
 Port {port}
@@ -18,7 +20,7 @@ AuthorizedKeysFile {folder}/client_key.pub
 StrictModes no
 UsePAM no
 PidFile {folder}/sshd-{address}.pid
-SetEnv CONTAINERS_CONF={conf} CONTAINERS_STORAGE_CONF={folder}/storage.conf HOME={folder}/home
+SetEnv {variables}
 """
 _SSH = """\
 Host *
@@ -58,7 +60,7 @@ class OtherHost:
         self.folder = folder
         net = f"10.214.{random.randrange(1, 255)}"
         self.here, self.address = f"{net}.1", f"{net}.2"
-        self.name = f"sj{os.getpid() % 100000}"
+        self.name = f"sj{os.urandom(4).hex()}"
         self._daemons: list[int] = []
 
     def __enter__(self) -> OtherHost:
@@ -81,7 +83,7 @@ class OtherHost:
     ) -> None:
         listed = self.podman("ps", "--all", "--quiet").split()
         if listed:
-            self.podman("rm", "--force", "--time", "5", *listed)
+            self.podman("rm", "--force", "--depend", "--time", "5", *listed)
         for pid in self._daemons:
             os.kill(pid, 15)
         run("ip", "netns", "delete", self.name)
@@ -99,8 +101,18 @@ class OtherHost:
             run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / key))
 
     def _sshd(self, address: str, *before: str) -> None:
-        conf = os.environ["CONTAINERS_CONF"]
-        text = _SSHD.format(address=address, port=self.port, folder=self.folder, conf=conf)
+        variables = {
+            "HOME": f"{self.folder}/home",
+            "CONTAINERS_CONF": os.environ["CONTAINERS_CONF"],
+            "CONTAINERS_STORAGE_CONF": f"{self.folder}/storage.conf",
+            "PYTHONPATH": str(Path(slurm.__file__).parents[1]),
+        }
+        text = _SSHD.format(
+            address=address,
+            port=self.port,
+            folder=self.folder,
+            variables=" ".join(f"{name}={value}" for name, value in variables.items()),
+        )
         file = self.folder / f"sshd-{address}.conf"
         file.write_text(text)
         Path("/run/sshd").mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ from otherhost import OtherHost
 
 from slurm import Cluster, NoSharedFiles
 from slurm.errors import StackError
+from slurm.model.hostlist import expand_hostlist
 from slurm.stack import health, join, life
 
 pytestmark = pytest.mark.timeout(900)
@@ -169,25 +170,26 @@ def test_the_printed_command_brings_a_host_in_that_nobody_reaches_by_ssh(site: S
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("version", ["22.05", "26.05"])
-def test_a_host_with_two_nodes_and_the_shared_directory_shares_jobs_with_the_first(
-    make_site: Callable[..., Site], place: Path, version: str
+@pytest.mark.parametrize(("version", "nodes"), [("22.05", "m1"), ("26.05", "m[1-2]")])
+def test_a_host_with_the_shared_directory_shares_jobs_with_the_first(
+    make_site: Callable[..., Site], place: Path, version: str, nodes: str
 ) -> None:
+    count = len(expand_hostlist(nodes))
     home = place / f"home-{version}"
     home.mkdir(mode=0o755)
     more = f'version = "{version}"\n[shared]\nsource = "{home}"\n'
-    site = make_site("", "m[1-2]", "4TiB", more)
+    site = make_site("", nodes, "4TiB", more)
     site.join()
     # It has less than that, and offers less than it has.
     memory = int(site.lab.user("sinfo", "-h", "-n", "m1", "-o", "%m"))
     assert 0 < memory < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2**20
-    job = site.lab.batch("srun --mem=20 hostname > hosts", "--nodes=3", "--ntasks-per-node=1")
+    job = site.lab.batch("srun --mem=20 hostname > hosts", f"--nodes={count + 1}")
     site.lab.wait_gone(job)
-    assert len(site.lab.user("cat", "hosts").split()) == 3
+    assert len(site.lab.user("cat", "hosts").split()) == count + 1
     # Steps of a job that is on the other host alone.
-    job = site.lab.batch("srun --mem=20 hostname > there", "--nodelist=m[1-2]", "--nodes=2")
+    job = site.lab.batch("srun --mem=20 hostname > there", f"--nodelist={nodes}")
     site.lab.wait_gone(job)
-    assert len(site.lab.user("cat", "there").split()) == 2
+    assert len(site.lab.user("cat", "there").split()) == count
     with Cluster.from_stack(site.lab.name, time="5m", mem="50M", nodelist="m1") as cluster:
         assert cluster.submit(platform.node)().result(timeout=120) == "slurmd-m1"
     site.leave()

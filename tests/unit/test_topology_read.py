@@ -141,6 +141,10 @@ WRONG = {
     "joined host and an old release": (
         'version = "20.11"\n' + TWO_HOSTS + "shared = false\n", 8, "came with 22.05", "later",
     ),
+    "two nodes of a joined host and an old release": (
+        'version = "22.05"\n' + TWO_HOSTS.replace('"b"', '"b[1-2]"') + "shared = false\n",
+        8, "lets one node of mac join", "larger node",
+    ),
     "too few ports for srun": (
         TWO_HOSTS.replace('1.1"', '1.1"\nsrun_ports = "60001-60006"') + "shared = false\n",
         3, "6 ports are too few for 1 nodes", "8 or more",

@@ -18,6 +18,8 @@ Finding = tuple[Way, str, str]
 MOST_NODES = 1000
 #: Addresses before the nodes' own: gateway, and a service each.
 FIRST_NODE_ADDRESS = 20
+#: The release from which on a node that joins may have another port than SlurmdPort.
+PORT_OF_ITS_OWN = "24.11"
 DEFAULT_NODES = (Nodes(names=("n1", "n2")),)
 
 _OF_THE_SYSTEM = ("root", "slurm", "munge", "mysql", "prometheus", "sshd", "nobody", "slurmrest")
@@ -237,6 +239,10 @@ def _joining(topology: Topology, used: set[str]) -> Iterator[Finding]:
     if not at_least(version, "22.05"):
         what = f"Slurm {version} knows no nodes that join: they came with 22.05"
         yield way, what, "take a later version, or keep the nodes on this host"
+    for name in used if not at_least(version, PORT_OF_ITS_OWN) else ():
+        if sum(len(group.names) for group in topology.nodes if group.host == name) > 1:
+            what = f"Slurm {version} lets one node of {name} join, for all must have one port"
+            yield way, what, f"give it one larger node, or take Slurm {PORT_OF_ITS_OWN} or later"
     if topology.controller.backup:
         what = "two controllers cannot both be published on the port of one address"
         yield ("controller", "backup"), what, "remove it, or keep all nodes on this host"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from slurm.model.hostlist import collapse_hostlist
 from slurm.model.units import format_duration
-from slurm.stack.plan import Node, Plan
+from slurm.stack.plan import SLURMD_PORT, Node, Plan
 from slurm.stack.topology import Partition
 
 #: A heading, and the lines below it.
@@ -215,7 +215,9 @@ def _gres(node: Node) -> str:
 
 def node_words(node: Node) -> list[str]:
     """What a node that joins says about itself, beside its CPUs and memory."""
-    words = [f"Port={node.port}", f"Feature={','.join([node.name, *node.features])}"]
+    words = [f"Feature={','.join([node.name, *node.features])}"]
+    if node.port != SLURMD_PORT:
+        words.insert(0, f"Port={node.port}")
     if node.gpus:
         words.append(f"Gres={_gres(node)}")
     if node.weight != 1:

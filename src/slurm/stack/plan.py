@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 
 from slurm.errors import StackError
 from slurm.model.hostlist import collapse_hostlist
-from slurm.stack.check import FIRST_NODE_ADDRESS, apart_nodes, chosen_version, node_groups
+from slurm.stack.check import (
+    FIRST_NODE_ADDRESS,
+    PORT_OF_ITS_OWN,
+    apart_nodes,
+    chosen_version,
+    node_groups,
+)
 from slurm.stack.site import Gpu, Site
 from slurm.stack.topology import Nodes, Partition, Topology, User
 from slurm.stack.versions import SUITES, at_least
@@ -261,13 +267,14 @@ def _nodes(
             # Where hosts are several, each has its own way to a node of the first: by its name.
             reached = (host.address if host else f"slurmd-{name}") if several else ""
             turn = used.get(group.host, 0)
+            own_port = several and (not group.host or at_least(version, PORT_OF_ITS_OWN))
             gpus = _gpus(group, site, first_of_host=turn == 0, taken=given.get(group.host, 0))
             auto = group.gpus == "auto" and bool(gpus)
             yield Node(
                 name=name,
                 hostname=f"slurmd-{name}",
                 address=reached or _inner(network, number),
-                port=topology.network.node_port + turn if several else SLURMD_PORT,
+                port=topology.network.node_port + turn if own_port else SLURMD_PORT,
                 cpus=group.cpus,
                 memory=group.memory - min(RESERVED_MEMORY, group.memory // 4),
                 gpus=gpus,
