@@ -110,13 +110,12 @@ def _row(line: str) -> JobRow | None:
         return None
     job, state, reason, user, account, partition, qos, cpus, nodes, tres = fields[:10]
     submit, eligible, start, end, limit, priority, restarts, hosts, name = fields[10:]
-    known = parse_state(state)
-    phase = known.phase
+    value, phase = _state(state)
     try:
         memory, gpus = _resources(tres)
         return JobRow(
             job_id=job,
-            state=known.value,
+            state=value,
             phase=phase,
             reason=_reason(reason) if phase == "pending" else "",
             user=user,
@@ -131,7 +130,7 @@ def _row(line: str) -> JobRow | None:
             eligible=_time(eligible),
             start=_time(start) if phase != "pending" else None,
             end=_time(end) if phase == "finished" else None,
-            limit=clock_seconds(limit),
+            limit=_limit(limit),
             priority=int(priority or 0),
             restarts=int(restarts or 0),
             node_list=hosts,
@@ -140,6 +139,16 @@ def _row(line: str) -> JobRow | None:
         )
     except (ValueError, OverflowError):
         return None
+
+
+# Thousands of rows say the same few things.
+@functools.lru_cache(maxsize=1024)
+def _state(text: str) -> tuple[str, str]:
+    known = parse_state(text)
+    return known.value, known.phase
+
+
+_limit = functools.lru_cache(maxsize=1024)(clock_seconds)
 
 
 def _time(text: str) -> int | None:
