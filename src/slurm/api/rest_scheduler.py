@@ -52,12 +52,7 @@ class RestScheduler:
 
     def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting knows of these jobs, oldest first."""
-        query = {
-            "step": ",".join(job_ids),
-            "start_time": str(int(max(since, 0))),
-            "show_duplicates": "true",
-            "skip_steps": "true",
-        }
+        query = rest_jobs.accounting_query(job_ids, since)
         answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
         rows = [rest_jobs.accounting_row(row) for row in answer.get("jobs") or ()]
         rows.sort(key=lambda row: row.submit or 0)

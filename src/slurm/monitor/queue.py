@@ -35,6 +35,7 @@ class JobRow(NamedTuple):
     #: Why it waits, without lists of nodes: one of Slurm's own words; "" when it does not wait.
     reason: str
     user: str
+    #: "" where there is no accounting.
     account: str
     #: The first that the job named, where it named several.
     partition: str
@@ -119,7 +120,7 @@ def _row(line: str) -> JobRow | None:
             phase=phase,
             reason=_reason(reason) if phase == "pending" else "",
             user=user,
-            account=account,
+            account=account if account != "(null)" else "",
             partition=partition.partition(",")[0],
             qos=qos,
             cpus=int(cpus or 0),

@@ -89,11 +89,7 @@ class RestSource:
     def _lag(self, ended: dict[str, int], now: int | None) -> float | None:
         if not ended or now is None:
             return None
-        query = {
-            "step": ",".join(ended),
-            "start_time": str(min(ended.values()) - 86400),
-            "skip_steps": "true",
-        }
+        query = rest_jobs.accounting_query(list(ended), min(ended.values()) - 86400)
         answer = self._maybe("jobs/", query=query, plugin="slurmdb")
         if answer is None:
             return None
@@ -199,8 +195,7 @@ def shares_of(answer: Mapping[str, Any]) -> Iterator[Share]:
         yield Share(
             account=str(row.get("parent") if user else row["name"]),
             user=str(user),
-            # The root of the tree has no share of anything.
-            share=_ratio(row.get("shares_normalized")) if row.get("parent") else None,
+            share=_ratio(row.get("shares_normalized")),
             usage=float(row.get("usage") or 0),
             used=_ratio(row.get("effective_usage")),
             factor=_ratio((row.get("fairshare") or {}).get("factor")) if user else None,
@@ -228,7 +223,7 @@ def _told(value: int | None) -> str:
 
 
 def _ratio(value: object) -> float | None:
-    """A part of one: unlike `number_of`, with what is behind the point."""
+    """A part of one as sshare prints it; `number_of` has nothing behind the point."""
     if isinstance(value, dict):
-        return float(value.get("number") or 0.0) if value.get("set") else None
-    return float(value) if isinstance(value, (int, float)) else None
+        return round(float(value.get("number") or 0), 6) if value.get("set") else None
+    return round(float(value), 6) if isinstance(value, (int, float)) else None
