@@ -55,8 +55,8 @@ def test_a_cluster_behind_ssh_is_watched_and_a_lost_connection_comes_back(
         login_node.stop()
         network.cut(reset=True)
         try:
-            until("noticed", lambda: one.value("slurm_sdk_up") == 0, 120)
             until("too old", lambda: one.value("slurm_sdk_nodes_usable") is None, 120)
+            until("noticed", lambda: one.value("slurm_sdk_up") == 0, 120)
         finally:
             login_node.start()
         until("back", lambda: one.value("slurm_sdk_nodes_usable") == 3, 180)

@@ -247,7 +247,8 @@ class Collector:
     def _with_seldom(self, snapshot: Snapshot) -> Snapshot:
         if self._seldom.due(self._clock()):
             self._seldom.asked(self._clock())
-            with contextlib.suppress(SlurmError):
+            # Whatever goes wrong here is a gap, and the age of its part tells of it.
+            with contextlib.suppress(Exception):
                 self._seldom.learn(self._source.seldom(snapshot), self._clock())
         return self._seldom.added_to(snapshot, self._clock())
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from slurm.api import rest_jobs
 from slurm.api.rest_client import RestClient, number_of
+from slurm.api.slurm_answers import PartitionStatus
 from slurm.errors import RestError
 from slurm.model.units import format_duration
 from slurm.monitor import nodes, queue, sharing
@@ -43,7 +45,7 @@ _NUMBERS = {
     "backfill_table_size": ("bf_table_size", 1),
 }
 # What a row that is not as it should be does on its way.
-_DAMAGED = (KeyError, ValueError, TypeError, AttributeError)
+_DAMAGED = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
 #: A row that nobody can read, so that it is counted as one.
 _UNREADABLE = "?"
 
@@ -63,15 +65,14 @@ class RestSource:
         )
         hosts = self._list("nodes/", "nodes")
         found, bad_nodes = nodes.read_nodes(line for host in hosts for line in node_lines(host))
-        used = [dict(rest_jobs.node_row(host)._asdict()) for host in hosts if host.get("name")]
-        parts = self._list("partitions/", "partitions")
+        partitions, bad_parts = partitions_of(self._list("partitions/", "partitions"), hosts)
         return Snapshot(
             taken=time.time(),
             rows=rows,
             nodes=tuple(found),
-            partitions=tuple(rest_jobs.partition_row(part, used) for part in parts),
+            partitions=partitions,
             controller=controller_of(self._ask("diag/").get("statistics") or {}),
-            unreadable={"jobs": bad_rows, "nodes": bad_nodes},
+            unreadable={"jobs": bad_rows, "nodes": bad_nodes, "partitions": bad_parts},
         )
 
     def seldom(self, snapshot: Snapshot) -> Sharing:
@@ -97,7 +98,7 @@ class RestSource:
         return sharing.accounting_lag("\n".join(f"{r.job_id}|{r.state}" for r in rows), ended, now)
 
     def _list(self, path: str, name: str) -> list[dict[str, Any]]:
-        return [row if isinstance(row, dict) else {} for row in self._ask(path).get(name) or ()]
+        return _rows(self._ask(path).get(name))
 
     def _maybe(self, path: str, **more: Any) -> dict[str, Any] | None:
         try:
@@ -168,29 +169,47 @@ def node_lines(node: Mapping[str, Any]) -> Iterator[str]:
         yield queue.line_of((*values, partition, since, known.reason))
 
 
+def partitions_of(
+    rows: Iterable[Mapping[str, Any]], hosts: Iterable[Mapping[str, Any]]
+) -> tuple[tuple[PartitionStatus, ...], int]:
+    """The partitions with the use of their nodes, and how many could not be read."""
+    used, found, bad = [], list[PartitionStatus](), 0
+    for host in hosts:
+        with contextlib.suppress(*_DAMAGED):  # counted among the nodes
+            used.append(dict(rest_jobs.node_row(host)._asdict()))
+    for row in rows:
+        try:
+            found.append(rest_jobs.partition_row(row, used))
+        except _DAMAGED:
+            bad += 1
+    return tuple(found), bad
+
+
 def controller_of(said: Mapping[str, Any]) -> Controller:
     """The controller's health; what its version does not say is left out."""
-    found = {name: (number_of(said.get(key)), scale) for name, (key, scale) in _NUMBERS.items()}
+    found = {name: (_number(said.get(key)), scale) for name, (key, scale) in _NUMBERS.items()}
     return Controller(
         numbers={name: n / scale for name, (n, scale) in found.items() if n is not None},
         by_type=_calls(said, "rpcs_by_message_type", "message_type"),
         by_user=_calls(said, "rpcs_by_user", "user"),
-        since=number_of(said.get("req_time_start")),
-        now=number_of(said.get("req_time")),
+        since=_number(said.get("req_time_start")),
+        now=_number(said.get("req_time")),
     )
 
 
 def _calls(said: Mapping[str, Any], table: str, name: str) -> dict[str, Calls]:
-    rows = [row for row in said.get(table) or () if row.get(name)]
     return {
-        str(row[name]): Calls(int(row.get("count") or 0), int(row.get("total_time") or 0) / 1e6)
-        for row in rows
+        str(row[name]): Calls(
+            _number(row.get("count")) or 0, (_number(row.get("total_time")) or 0) / 1e6
+        )
+        for row in _rows(said.get(table))
+        if row.get(name)
     }
 
 
 def shares_of(answer: Mapping[str, Any]) -> Iterator[Share]:
     """The shares of accounts, and of users in them."""
-    for row in (answer.get("shares") or {}).get("shares") or ():
+    for row in _rows((answer.get("shares") or {}).get("shares")):
         user = row["name"] if "USER" in (row.get("type") or ()) else ""
         yield Share(
             account=str(row.get("parent") if user else row["name"]),
@@ -204,7 +223,7 @@ def shares_of(answer: Mapping[str, Any]) -> Iterator[Share]:
 
 def licences_of(answer: Mapping[str, Any]) -> Iterator[Licence]:
     """The licences."""
-    for row in answer.get("licenses") or ():
+    for row in _rows(answer.get("licenses")):
         yield Licence(
             str(row["LicenseName"]), int(row.get("Total") or 0), int(row.get("Used") or 0)
         )
@@ -212,10 +231,23 @@ def licences_of(answer: Mapping[str, Any]) -> Iterator[Licence]:
 
 def reservations_of(answer: Mapping[str, Any], now: int) -> Iterator[Reservation]:
     """The reservations; whether one is active is not said but follows from its times."""
-    for row in answer.get("reservations") or ():
+    for row in _rows(answer.get("reservations")):
         start, end = number_of(row.get("start_time")) or 0, number_of(row.get("end_time")) or 0
         state = "active" if start <= now < end else "inactive"
         yield Reservation(str(row["name"]), state, int(row.get("node_count") or 0), start, end)
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    """A list of objects; what is none stands there as one with nothing in it."""
+    found = value if isinstance(value, list) else []
+    return [row if isinstance(row, dict) else {} for row in found]
+
+
+def _number(value: object) -> int | None:
+    try:
+        return number_of(value)
+    except _DAMAGED:
+        return None
 
 
 def _told(value: int | None) -> str:

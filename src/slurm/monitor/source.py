@@ -7,7 +7,8 @@ from typing import Protocol
 
 from slurm.api.backend import Backend, LocalBackend
 from slurm.api.rest_scheduler import RestScheduler
-from slurm.api.slurm_answers import parse_partitions, sinfo_command
+from slurm.api.slurm_answers import PartitionStatus, parse_partitions, sinfo_command
+from slurm.api.slurm_commands import UnreadableAnswer
 from slurm.errors import SchedulerUnreachable
 from slurm.monitor import controller, nodes, queue, sharing
 from slurm.monitor.rest import RestSource
@@ -61,13 +62,14 @@ class CommandSource:
         jobs, hosts, parts, diag = [_must(*answer) for answer in self._look(asked, PATIENCE)]
         rows, bad_rows = queue.parse_queue(jobs, before.rows if before else {}, mark)
         found, bad_nodes = nodes.parse_nodes(hosts)
+        partitions, bad_parts = _partitions(parts)
         return Snapshot(
             taken=time.time(),
             rows=rows,
             nodes=tuple(found),
-            partitions=tuple(parse_partitions(parts)),
+            partitions=partitions,
             controller=controller.parse_controller(diag),
-            unreadable={"squeue": bad_rows, "sinfo": bad_nodes},
+            unreadable={"squeue": bad_rows, "sinfo": bad_nodes + bad_parts},
         )
 
     def seldom(self, snapshot: Snapshot) -> Sharing:
@@ -96,6 +98,17 @@ class CommandSource:
     def _look(self, commands: list[list[str]], patience: float) -> list[tuple[int, str, str]]:
         self.calls += len(commands)
         return self._backend.look(commands, patience)
+
+
+def _partitions(text: str) -> tuple[tuple[PartitionStatus, ...], int]:
+    """The partitions, and how many rows could not be read: one is no reason to see nothing."""
+    found, bad = list[PartitionStatus](), 0
+    for line in text.split("\n"):
+        try:
+            found += parse_partitions(line)
+        except UnreadableAnswer:
+            bad += 1
+    return tuple(found), bad
 
 
 def _must(code: int, text: str, words: str) -> str:
