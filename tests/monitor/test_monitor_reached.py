@@ -22,7 +22,7 @@ from server import Sshd
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("monitor")]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900), pytest.mark.xdist_group("monitor")]
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def test_a_cluster_behind_ssh_is_watched_and_a_lost_connection_comes_back(
         network.cut(reset=True)
         try:
             until("too old", lambda: one.value("slurm_sdk_nodes_usable") is None, 120)
-            until("noticed", lambda: one.value("slurm_sdk_up") == 0, 120)
+            until("noticed", lambda: one.value("slurm_sdk_up") == 0, 300)
         finally:
             login_node.start()
         until("back", lambda: one.value("slurm_sdk_nodes_usable") == 3, 180)
