@@ -128,7 +128,8 @@ test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600
 
-soak: dev packages  ## the tiers with jobs again and again for SOAK_MINUTES
+soak: dev packages  ## ten viewers for ten minutes, then the tiers with jobs for SOAK_MINUTES
+	$(PYTEST) tests/monitor -m campaign --timeout=1800
 	@end=$$((SECONDS + 60 * $(SOAK_MINUTES))); round=0; \
 	while [ $$SECONDS -lt $$end ]; do \
 	  round=$$((round + 1)); echo "soak: round $$round"; \
