@@ -137,12 +137,14 @@ class Page:
 
     def run(self, script: str) -> Any:
         """The value of an expression."""
-        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        found = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, f"{script}: {found['exceptionDetails']}"
         return found["result"].get("value")
 
     def until(self, script: str, seconds: float = PATIENCE) -> Any:
-        """Wait until an expression is true; its value. A page that is just changing is asked anew."""
+        """Wait until an expression is true; its value. A page that changes is asked anew."""
         end = time.monotonic() + seconds
         last: object = None
         while time.monotonic() < end:
@@ -176,14 +178,21 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.call(
-                "Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=box[0],
+                y=box[1],
+                button="left",
+                clickCount=1,
             )
 
     def press(self, *keys: str) -> None:
         """Press keys one after the other."""
         for key in keys:
             code = {"Enter": 13, "Escape": 27, "Tab": 9}.get(key, 0)
-            said = {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+            said = (
+                {"text": "\r" if key == "Enter" else key} if len(key) == 1 or key == "Enter" else {}
+            )
             about: dict[str, Any] = {"key": key, "windowsVirtualKeyCode": code, **said}
             self.call("Input.dispatchKeyEvent", type="keyDown", **about)
             self.call("Input.dispatchKeyEvent", type="keyUp", key=key, windowsVirtualKeyCode=code)

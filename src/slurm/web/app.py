@@ -121,9 +121,19 @@ async def _page_events(
                 "age": round(scene.view.age, 1) if known else None,
                 "now": scene.now,
                 "trouble": trouble_words(scene),
+                "about": _about(scene),
             },
         )
         await site.changed(TICK)
+
+
+def _about(scene: Scene) -> str:
+    """How the collector fares, for those who point at the age."""
+    health = scene.view.health
+    return (
+        f"{health.collections} collections with {health.commands} commands so far; the last took "
+        f"{health.took:.2f} s, the next is {health.pause:.0f} s after it"
+    )
 
 
 def _stream(session: Session, events: AsyncIterator[tuple[str, Any]]) -> Response:

@@ -185,10 +185,21 @@ def why(site: Site, scene: Scene, found: Detail) -> Why | None:
         if found.run and (failed or site.cluster.backend.kind == "embedded"):
             return site.answers.get(key, FINAL if failed else 30.0, lambda: _own(site, found))
         if failed:
-            return Why(found.state, state.meaning, False)
+            return Why(found.state, _ended_words(found), False)
         return site.answers.get(key, 30.0, lambda: _pending(site, scene, found))
     except SlurmError as error:
         return Why("", f"It could not be found out: {error.message}.", False)
+
+
+def _ended_words(found: Detail) -> str:
+    """How a job ended badly that is not one of ours."""
+    code, _, signal = found.told("ExitCode").partition(":")
+    words = [str(parse_state(found.state).meaning)]
+    if found.state == "FAILED" and code not in ("", "0"):
+        words = [f"Its script ended with exit code {code}."]
+    if signal not in ("", "0", "125"):  # 125 is Slurm's mark for out of memory
+        words.append(f"Signal {signal} ended it.")
+    return " ".join(words)
 
 
 def _own(site: Site, found: Detail) -> Why:

@@ -49,7 +49,13 @@ def job_page(site: Site, scene: Scene, query: Mapping[str, str], job_id: str) ->
         _head(site, scene, found, whole, query),
         h(
             "div",
-            h("div", _reason(site, scene, found), _log(found, whole, query), cls="stack"),
+            h(
+                "div",
+                _reason(site, scene, found, whole),
+                card("Tasks", grid(whole), note=f"{count(whole.tasks)} known") if whole else None,
+                _log(found, whole, query),
+                cls="stack",
+            ),
             h(
                 "div",
                 card("Timeline", timeline(found, scene.now)),
@@ -60,7 +66,6 @@ def job_page(site: Site, scene: Scene, query: Mapping[str, str], job_id: str) ->
             ),
             cls="two",
         ),
-        card("Tasks", grid(whole), note=f"{count(whole.tasks)} known") if whole else None,
         _script(site, scene, found),
         _environment(site, scene, found),
     )
@@ -110,7 +115,9 @@ def _button(act: Act, scene: Scene, found: Detail) -> Html:
     return h("details", summary, form, cls="confirm", id=f"act-{act.name}", data_keep="open")
 
 
-def _reason(site: Site, scene: Scene, found: Detail) -> Child:
+def _reason(site: Site, scene: Scene, found: Detail, whole: Group | None) -> Child:
+    if whole is not None and parse_state(found.state).phase == "finished":
+        return None  # its tasks ended each in its own way: the grid leads to them
     told = why(site, scene, found)
     if told is None:
         return None
@@ -144,7 +151,7 @@ def _why(told: Why, scene: Scene) -> Child:
         h("p", told.text, cls="lead"),
         h("p", before, cls="dim") if before else None,
         h("p", "Expected to start ", at(told.starts), cls="dim")
-        if told.starts and told.starts > scene.now and parse_state("PENDING") and before
+        if before and told.starts and told.starts > scene.now
         else None,
         h("ul", limits) if limits else None,
         h("pre", "\n".join(told.evidence), cls="evidence") if told.evidence else None,
@@ -259,7 +266,7 @@ def _dependencies(found: Detail) -> Child:
 
 
 def _use(use: RunUse | None) -> Child:
-    if use is None:
+    if use is None or not (use.cpu or use.memory_efficiency or use.gpu):
         return None
     rows = []
     for name, spread in (("CPU", use.cpu), ("Memory", use.memory_efficiency), ("GPU", use.gpu)):

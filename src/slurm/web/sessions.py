@@ -25,7 +25,7 @@ MOST_SESSIONS = 200
 #: Requests of one session: at once, and a second.
 BURST, RATE = 120.0, 20.0
 #: Streams of one session, each a page or a log that is open.
-STREAMS = 12
+STREAMS = 24
 
 
 @dataclass

@@ -198,4 +198,4 @@ def _waiting(waits: Sequence[Wait]) -> Html:
     label = f"How many jobs waited how long; half of them less than {lasted(middle)}"
     lines = quantile_lines((wait.at, wait.seconds) for wait in waits)
     over = chart(lines, "Waiting times over time", lasted) if len(lines[0].points) > 1 else None
-    return h("div", columns(named, label), over)
+    return h("div", h("figure", columns(named, label)), over)

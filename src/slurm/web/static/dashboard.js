@@ -101,6 +101,7 @@
     seen = told.age === null ? null : Date.now() - told.age * 1000;
     clock = told.now * 1000 - Date.now();
     trouble = told.trouble;
+    live.title = told.about;
     live.className = trouble ? "stale" : "live";
     tick();
   }
