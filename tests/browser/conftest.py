@@ -65,6 +65,8 @@ class Jobs:
     array: str
     failed: str
     folder: Path
+    #: A run of this SDK that waits for a map.
+    run: str
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +113,24 @@ def jobs(watched: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> J
         array=sbatch("--output=/dev/null", "--array=0-39%4", "--job-name=sweep", script="sleep 3"),
         failed=sbatch(plain, "--job-name=failed", script="echo last words; exit 3"),
         folder=folder,
+        run=_sdk_run(folder / "runs"),
     )
+
+
+def _sdk_run(base: Path) -> str:
+    """A map of this SDK and a call that waits for it; the name of the latter's run."""
+    import slurm as sdk
+
+    @sdk.task(time="10min", mem="50M")
+    def square(number: int) -> int:
+        return number * number
+
+    @sdk.task(time="10min", mem="50M")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    with sdk.Cluster(backend_type="local", job_base_dir=str(base)):
+        return total(square.map(range(6))).run
 
 
 @dataclass
@@ -177,7 +196,7 @@ def dashboard(*options: str) -> Iterator[Served]:
 @pytest.fixture(scope="session")
 def served(watched: RunningCluster, jobs: Jobs) -> Iterator[Served]:
     """The session's dashboard."""
-    with dashboard() as found:
+    with dashboard("--job-base-dir", f"{jobs.folder}/runs") as found:
         yield found
 
 
