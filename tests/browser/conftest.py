@@ -64,6 +64,7 @@ class Jobs:
     held: str
     array: str
     failed: str
+    victim: str
     folder: Path
     #: A run of this SDK that waits for a map.
     run: str
@@ -112,6 +113,7 @@ def jobs(watched: RunningCluster, tmp_path_factory: pytest.TempPathFactory) -> J
         held=sbatch(plain, "--hold", "--job-name=held"),
         array=sbatch("--output=/dev/null", "--array=0-39%4", "--job-name=sweep", script="sleep 3"),
         failed=sbatch(plain, "--job-name=failed", script="echo last words; exit 3"),
+        victim=sbatch("--output=/dev/null", "--job-name=victim"),
         folder=folder,
         run=_sdk_run(folder / "runs"),
     )

@@ -36,13 +36,15 @@ UNNAMED = """[...document.querySelectorAll(`input:not([type=hidden]), select, te
  || e.labels?.length || e.textContent.trim() || e.closest('label')))
  .map(e => e.outerHTML.slice(0, 120))"""
 # Words that can hardly be read: less than 4.5 between text and what is behind it.
-FAINT = """(() => { const rgb = t => (t.match(/[\\d.]+/g) || []).map(Number);
+FAINT = """(() => { const pen = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+ const rgb = t => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = t; pen.fillRect(0, 0, 1, 1);
+   const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
  const light = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255;
    return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
    return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
  const behind = e => { for (; e; e = e.parentElement) { const s = getComputedStyle(e);
-   if (s.backgroundImage !== 'none' || s.backgroundColor.includes('color')) return null;
-   const c = rgb(s.backgroundColor); if (c.length === 3 || c[3] > 0.99) return c; }
+   if (s.backgroundImage !== 'none') return null;
+   const c = rgb(s.backgroundColor); if (c[3] > 0.99) return c; }
    return [255, 255, 255]; };
  return [...document.querySelectorAll('main *, .top *')].filter(e => e.children.length === 0
    && !e.closest('.sr')
@@ -95,7 +97,6 @@ def test_a_new_job_shows_up_by_itself_and_a_search_finds_it(page: Page, entered:
     page.until("document.querySelectorAll('#jobs tbody tr').length === 1")
     assert "q=newcomer" in page.run("location.search")
     slurm("scancel", job)
-    page.until(f"document.getElementById('job-{job}').innerText.includes('Cancelled')")
     # All this on one and the same page.
     assert page.run("window.same") == 1
     assert float(page.run("document.getElementById('main').dataset.took")) < 5000
@@ -133,10 +134,8 @@ def test_a_log_grows_and_what_an_attacker_wrote_stays_text(
     page.until_text("talks", "main")
 
 
-def test_a_job_is_cancelled_after_a_question(page: Page, entered: Served) -> None:
-    job = sbatch("--output=/dev/null", "--job-name=victim")
-    page.go(f"{entered.base}/?q={job}")
-    page.until(f"!!document.getElementById('job-{job}')")
+def test_a_job_is_cancelled_after_a_question(page: Page, entered: Served, jobs: Jobs) -> None:
+    job = jobs.victim
     page.go(f"{entered.base}/jobs/{job}")
     page.click("#act-cancel summary")
     page.until_text(f"Cancel job {job}?", "#act-cancel")
