@@ -36,7 +36,8 @@ UNNAMED = """[...document.querySelectorAll(`input:not([type=hidden]), select, te
  || e.labels?.length || e.textContent.trim() || e.closest('label')))
  .map(e => e.outerHTML.slice(0, 120))"""
 # Words that can hardly be read: less than 4.5 between text and what is behind it.
-FAINT = """(() => { const pen = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+FAINT = """(() => { const pen = new OffscreenCanvas(1, 1)
+   .getContext('2d', {willReadFrequently: true});
  const rgb = t => { pen.clearRect(0, 0, 1, 1); pen.fillStyle = t; pen.fillRect(0, 0, 1, 1);
    const [r, g, b, a] = pen.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
  const light = c => { const [r, g, b] = c.slice(0, 3).map(v => { v /= 255;
@@ -55,6 +56,11 @@ FAINT = """(() => { const pen = new OffscreenCanvas(1, 1).getContext('2d', {will
    return ratio < 4.5 ? [`${e.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`] : []; }); })()"""
 
 
+HEAT = """for (let n = 0; n < 9; n++) { const cell = document.createElement('a');
+ cell.className = `node heat-${n}`; cell.textContent = `heat ${n}`;
+ document.querySelector('.map').append(cell); }"""
+
+
 def _opened(page: Page, served: Served, jobs: Jobs, path: str, words: str) -> None:
     page.go(served.base + path.format(**vars(jobs)))
     page.until_text(words, "main")
@@ -71,6 +77,8 @@ def test_every_page_shows_real_jobs_and_can_be_read_by_everybody(
         _opened(page, entered, jobs, path, words)
         assert page.run("document.documentElement.lang") == "en"
         assert page.run(UNNAMED) == [], path
+        if path == "/nodes":  # also what no node of this cluster shows just now
+            page.run(HEAT)
         for scheme in ("light", "dark"):
             page.scheme(scheme)
             assert page.run(FAINT) == [], f"{path}, {scheme}"
