@@ -93,6 +93,8 @@ def detail(site: Site, scene: Scene, job_id: str) -> Detail:
         record = site.answers.get(key, fresh, lambda: _record(site, scene.session, job_id))
     if not site.rules.per_user:
         run = site.answers.get(("run of", job_id), FINAL, lambda: _run_of(site, job_id))
+    if run and row is None and not record:
+        record = site.answers.get((*key, "told"), FRESH, lambda: _told_by_run(site, job_id))
     if site.hides("jobs", scene.session) and row is None and not _mine(record, scene.session):
         record = {}
     return Detail(job_id, row, record, run)
@@ -152,6 +154,34 @@ def command(site: Site, session: Session, words: list[str]) -> tuple[int, str, s
     return site.cluster.backend.run([*_PLAIN, *words], 30)
 
 
+def _told_by_run(site: Site, job_id: str) -> Mapping[str, str]:
+    """What its run says of a job that no scheduler has any more, in the words of Slurm's record."""
+    try:
+        job = _attach(site, job_id)
+        if not job.settled:
+            job.done()  # reads what its directory says by now
+    except SlurmError:
+        return {}
+    times = job.timings
+    return {
+        "JobId": job.bare,
+        "JobName": job.name,
+        "JobState": str(job.known_state.value),
+        "WorkDir": job.path,
+        "NodeList": job.node or "",
+        "ExitCode": "" if job.exit_code is None else f"{job.exit_code}:0",
+        **{
+            name: str(int(moment))
+            for name, moment in (
+                ("SubmitTime", times.submitted),
+                ("StartTime", times.started),
+                ("EndTime", times.ended),
+            )
+            if moment is not None
+        },
+    }
+
+
 def _run_of(site: Site, job_id: str) -> str:
     try:
         return site.cluster.backend.find_run(job_id)
@@ -164,14 +194,15 @@ def _run_of(site: Site, job_id: str) -> str:
 
 def attached(site: Site, found: Detail) -> Job[Any]:
     """The job of a run of this SDK, with what it and the scheduler say."""
+    key = ("attached", found.job_id, found.state)
+    return site.answers.get(key, FINAL, lambda: _attach(site, found.job_id))
 
-    def attach() -> Job[Any]:
-        from slurm.array import ArrayJob
 
-        one = site.cluster.attach(found.job_id)
-        return one[0] if isinstance(one, ArrayJob) else one
+def _attach(site: Site, job_id: str) -> Job[Any]:
+    from slurm.array import ArrayJob
 
-    return site.answers.get(("attached", found.job_id, found.state), FINAL, attach)
+    found = site.cluster.attach(job_id)
+    return found[0] if isinstance(found, ArrayJob) else found
 
 
 def why(site: Site, scene: Scene, found: Detail) -> Why | None:

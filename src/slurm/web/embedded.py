@@ -27,16 +27,18 @@ class EmbeddedCollector(Collector):
         self._user = _user()
 
     def _ask(self, before: Snapshot | None) -> Snapshot:
-        rows = {repr(job): job_row(job, self._user) for job in self._embedded.queue()}
+        parts = tuple(PartitionStatus(**part) for part in self._embedded.partitions())
+        name = parts[0].name
+        rows = {repr(job): job_row(job, self._user, name) for job in self._embedded.queue()}
         return Snapshot(
             taken=time.time(),
             rows=rows,
             nodes=tuple(node_row(node) for node in self._embedded.nodes()),
-            partitions=tuple(PartitionStatus(**part) for part in self._embedded.partitions()),
+            partitions=parts,
         )
 
 
-def job_row(job: JobStatus, user: str) -> JobRow:
+def job_row(job: JobStatus, user: str, partition: str) -> JobRow:
     """A job of the embedded scheduler as the queue shows it."""
     state = parse_state(job.state)
     waits = state.phase == "pending"
@@ -47,7 +49,7 @@ def job_row(job: JobStatus, user: str) -> JobRow:
         reason=job.reason if waits else "",
         user=user,
         account="",
-        partition="embedded",
+        partition=partition,
         qos="",
         cpus=0,
         nodes=0 if waits else 1,

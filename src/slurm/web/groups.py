@@ -182,4 +182,4 @@ def totals(snapshot: Snapshot) -> Counter[str]:
 def names(groups: Iterable[Group], of: Callable[[JobRow], str], most: int = 200) -> Sequence[str]:
     """The names that a filter offers, the most frequent first."""
     counts = Counter(of(group.row) for group in groups)
-    return [name for name, _ in counts.most_common(most) if name]
+    return [name for name, _ in counts.most_common(most) if name not in ("", "(null)")]

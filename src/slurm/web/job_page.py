@@ -216,7 +216,7 @@ def _facts(found: Detail) -> Html:
     return facts(
         {
             "User": h("a", found.user, href=address("", user=found.user)) if found.user else None,
-            "Account": row.account if row else told("Account"),
+            "Account": _known(row.account) if row else told("Account"),
             "Partition": row.partition if row else told("Partition"),
             "QOS": row.qos if row else told("QOS"),
             "Nodes": _nodes(nodes),
@@ -233,6 +233,10 @@ def _facts(found: Detail) -> Html:
             "Command": h("code", told("Command")) if told("Command") else None,
         }
     )
+
+
+def _known(value: str) -> str:
+    return "" if value == "(null)" else value
 
 
 def _memory(tres: str) -> str:

@@ -221,6 +221,8 @@ def reason_words(reason: str) -> str:
 
     if not reason:
         return "not looked at yet"
+    if reason == "JobHeldUser":
+        return "Its user holds it"  # who looks may be somebody else
     row = row_of(reason.replace("_", " "))
     return row.text.rstrip(".") if row is not None else reason
 

@@ -182,7 +182,8 @@ def _box(node: Node, x: int, y: int) -> Html:
     if len(node.calls) > 1:
         good = sum(1 for state in node.calls.values() if kind_of(state) == "good")
         part = good / len(node.calls)
-        done = h("rect", x=x, y=y + _HIGH - 4, width=round(_WIDE * part), height=4, cls="fill-good")
+        wide = round((_WIDE - 24) * part)
+        done = h("rect", x=x + 12, y=y + _HIGH - 7, width=wide, height=3, rx=1, cls="fill-good")
     return h(
         "a",
         h("title", f"{node.run}: {node.summary}"),
