@@ -92,10 +92,12 @@ def _documents(content: bytes) -> list[dict[str, Any]]:
 def world(control_plane: ControlPlane, slurm_rest: SlurmRest) -> Callable[..., None]:
     """Runs a scenario in a world of its own: `world(scenario, nodes=2)`."""
 
-    def play(scenario: Scenario, slurm: SlurmRest = slurm_rest, **more: Any) -> None:
+    def play(
+        scenario: Scenario, slurm: SlurmRest = slurm_rest, limit: float = 170, **more: Any
+    ) -> None:
         async def whole() -> None:
             async with bed(control_plane, slurm, **more) as made:
-                await asyncio.wait_for(scenario(made), 170)
+                await asyncio.wait_for(scenario(made), limit)
 
         asyncio.run(whole())
 
