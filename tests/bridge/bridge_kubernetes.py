@@ -8,6 +8,7 @@ import subprocess
 import urllib.request
 from pathlib import Path
 
+import pytest
 from bridge_processes import Daemon, free_port
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -22,9 +23,10 @@ BRIDGE_USER = "system:serviceaccount:slurm-bridge:slurm-bridge"
 
 def built(script: str) -> Path:
     """What a script of hack/ makes once and keeps; waits where it is being made."""
-    done = subprocess.run(
-        [REPOSITORY / "hack" / script], check=True, stdout=subprocess.PIPE, timeout=3600
-    )
+    done = subprocess.run([REPOSITORY / "hack" / script], stdout=subprocess.PIPE, timeout=3600)
+    if done.returncode == 3:
+        pytest.skip(f"hack/{script}: no go 1.26 here, so no Kubernetes; or set KUBEBUILDER_ASSETS")
+    done.check_returncode()
     return Path(done.stdout.decode().strip())
 
 
