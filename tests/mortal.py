@@ -1,4 +1,4 @@
-"""Death at a chosen await: a coroutine is let go for good where it waits, and nothing is tidied up."""
+"""Death at a chosen await: a coroutine is let go where it waits, and nothing is tidied up."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from unittest.mock import patch
 
 from mortal import Fate, Mortal
-
 from slurm.bridge.scheduler import Scheduler
+
 
 @contextlib.contextmanager
 def death_at(at: int) -> Iterator[Fate]:

@@ -124,7 +124,8 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
             async def unharmed(why: str) -> None:
                 name = why.replace(" ", "-")
                 await bed.create(name)
-                await asyncio.sleep(3.0)
+                seen = running.errors()
+                await bed.until(lambda: running.errors() >= seen + 4, f"it notices: {why}")
                 pod = await bed.get("stays")
                 assert pod is not None, why
                 assert pod.metadata.deletionTimestamp is None, why
@@ -143,7 +144,7 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
             await unharmed("version not served")
             # The token has run out.
             road.lead(slurm_rest.rest_port)
-            slurm_rest.write_token(-10)
+            slurm_rest.write_token(2)
             await unharmed("token expired")
             slurm_rest.write_token()
             await bed.running("slurmrestd-away", "version-not-served", "token-expired")
@@ -170,12 +171,13 @@ def test_another_cluster_behind_the_url_is_not_believed(
 
     async def scenario(bed: Bed, other: SlurmRest) -> None:
         async with Road(slurm_rest.rest_port) as road:
-            await bed.bridge(slurm={"url": f"http://127.0.0.1:{road.port}"})
+            running = await bed.bridge(slurm={"url": f"http://127.0.0.1:{road.port}"})
             await bed.registered()
             await bed.create("stays")
             await bed.running("stays")
             road.lead(other.rest_port)
-            await asyncio.sleep(4.0)
+            seen = running.errors()
+            await bed.until(lambda: running.errors() >= seen + 4, "it notices")
             pod = await bed.get("stays")
             assert pod is not None
             assert pod.metadata.deletionTimestamp is None

@@ -8,6 +8,7 @@ sent it is gone and the next has begun.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Callable
 from copy import deepcopy
@@ -59,10 +60,8 @@ class Pair:
     def arrive_late(self) -> None:
         """What the dead had sent arrives now; one that is refused has nobody to tell."""
         for work in self.waiting_writes:
-            try:
+            with contextlib.suppress(KubeError, RestRefused):
                 work()
-            except (KubeError, RestRefused):
-                pass
         self.waiting_writes.clear()
 
     # ---- the others ------------------------------------------------------------------------------
@@ -200,7 +199,9 @@ class MemoryJobs(SlurmJobs):
     async def call(
         self, method: str, path: str, *, body: Any = None, query: Any = None
     ) -> dict[str, Any]:
-        answer: Json = await self._pair.arrive(method != "GET", lambda: self._do(method, path, body))
+        answer: Json = await self._pair.arrive(
+            method != "GET", lambda: self._do(method, path, body)
+        )
         return answer
 
     def _do(self, method: str, path: str, body: Any) -> Json:
@@ -229,7 +230,7 @@ def settings(mode: str) -> Settings:
 
 
 async def live(pair: Pair, rounds: int = 60) -> None:
-    """One bridge's life: what it wakes up with, then one round after the other until all is done."""
+    """One bridge's life: one round after the other until all is done."""
     scheduler = Scheduler(
         settings(pair.mode),
         MemoryJobs(pair),

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from bridge_pair import Pair, live
+
 from mortal import Fate, Killed, Mortal
 
 LIFE = [(pods, mode) for pods in (1, 2) for mode in ("gate", "direct")]

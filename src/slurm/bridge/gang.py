@@ -271,6 +271,9 @@ def _begin(fresh: tuple[Pod, ...], world: World, *, started: bool) -> Iterator[A
         yield Tell(waiting, "GroupMissing", "the PodGroup of these pods does not exist")
     elif len(waiting) < least and not started:
         yield Tell(waiting, "GangIncomplete", f"{len(waiting)} of {least} pods are there")
+    elif world.gang.most is not None and len(waiting) > world.gang.most:
+        words = f"{len(waiting)} pods are there, and max-nodes is {world.gang.most}"
+        yield Tell(waiting, "GangTooLarge", words)
     elif world.settled:
         yield Submit(waiting)
 
