@@ -144,9 +144,14 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
             await unharmed("version not served")
             # The token has run out.
             road.lead(slurm_rest.rest_port)
+            await bed.until(running.bridge.scheduler.view.fresh, "Slurm is back")  # type: ignore[union-attr]
             slurm_rest.write_token(2)
-            await unharmed("token expired")
-            slurm_rest.write_token()
+            try:
+                seen = running.errors()
+                await bed.until(lambda: running.errors() > seen, "the token's time is over")
+                await unharmed("token expired")
+            finally:
+                slurm_rest.write_token()
             await bed.running("slurmrestd-away", "version-not-served", "token-expired")
             # slurmctld restarted.
             await asyncio.to_thread(slurm_rest.controller.stop)
