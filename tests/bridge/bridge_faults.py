@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Iterator
 from unittest.mock import patch
 
@@ -27,15 +28,16 @@ def death_at(at: int) -> Iterator[Fate]:
 class Road:
     """A port that leads to another port, to nowhere, or to somebody who answers in plain text."""
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, tls: ssl.SSLContext | None = None) -> None:
         self.target: int | None = target
+        self._tls = tls
         self.text: bytes | None = None
         self.port = 0
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
 
     async def __aenter__(self) -> Road:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 

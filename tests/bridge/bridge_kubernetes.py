@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
 import urllib.request
@@ -21,9 +22,14 @@ ADMIN, BRIDGE, USER = "admin-token", "bridge-token", "user-token"
 BRIDGE_USER = "system:serviceaccount:slurm-bridge:slurm-bridge"
 
 
-def built(script: str) -> Path:
+def built(script: str, **env: str) -> Path:
     """What a script of hack/ makes once and keeps; waits where it is being made."""
-    done = subprocess.run([REPOSITORY / "hack" / script], stdout=subprocess.PIPE, timeout=3600)
+    done = subprocess.run(
+        [REPOSITORY / "hack" / script],
+        stdout=subprocess.PIPE,
+        timeout=3600,
+        env={**os.environ, **env},
+    )
     if done.returncode == 3:
         pytest.skip(f"hack/{script}: no go 1.26 here, so no Kubernetes; or set KUBEBUILDER_ASSETS")
     done.check_returncode()
