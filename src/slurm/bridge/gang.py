@@ -192,6 +192,8 @@ class World:
     settled: bool = True
     # Whether the bridge binds pods itself.
     direct: bool = False
+    # Whether the pods came so lately that the job may start at once: nothing is said of waiting.
+    early: bool = False
 
 
 def job_of(pod: Pod) -> int | None:
@@ -329,7 +331,7 @@ def _apply(
         return
     if for_waiting is P and job:
         yield from _place(job, waiting, rest, world)
-    elif for_waiting is W and job:
+    elif for_waiting is W and job and not world.early:
         yield Tell(waiting, "SlurmPending", message)
     elif for_waiting is H and not any(p.metadata.annotations.get(RESUBMIT) == "true" for p in rest):
         yield Hold(waiting, f"{message}; remove annotation {HELD} to submit it again")
