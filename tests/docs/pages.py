@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
@@ -22,6 +22,14 @@ _BLOCK = re.compile(
 
 # A page is written for a laptop; a machine that runs the tests may have Slurm's packages.
 _LAPTOP = "import slurm.api.backend\nslurm.api.backend._without_slurm = lambda: True\n"
+
+# The same for the programs that a page's commands start; a job knows its scheduler.
+_LAPTOP_SITE = """\
+import os
+if "SLURM_JOB_ID" not in os.environ:
+    import slurm.api.backend
+    slurm.api.backend._without_slurm = lambda: True
+"""
 
 _RAISES = """\
 try:
@@ -44,6 +52,21 @@ class Block(NamedTuple):
     def excused(self) -> str:
         """The reason why this block is not run, or nothing."""
         return self.note.partition("not run: ")[2].strip()
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def on_a_laptop(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """An environment with our programs on PATH, in which every Python takes this for a laptop."""
+    (folder / "sitecustomize.py").write_text(_LAPTOP_SITE)
+    known = env.get("PYTHONPATH", "")
+    return {
+        **env,
+        "PATH": f"{Path(sys.executable).parent}:{env['PATH']}",
+        "PYTHONPATH": f"{folder}:{known}" if known else str(folder),
+    }
 
 
 def blocks_of(page: Path) -> list[Block]:

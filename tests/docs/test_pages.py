@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks_of, program_of, run_page, write_files
+from pages import PAGES, ROOT, blocks_of, name_of, on_a_laptop, program_of, run_page, write_files
 
 WITH_PYTHON = [page for page in PAGES if program_of(page, laptop=True)[1]]
 SHELL_KINDS = ("bash", "sh", "console")
@@ -22,24 +22,24 @@ WITH_SHELL = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
 def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
     page: Path, newcomer: dict[str, str], tmp_path: Path
 ) -> None:
     run_page(page, tmp_path, newcomer, laptop=True)
 
 
-@pytest.mark.parametrize("page", WITH_SHELL, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", WITH_SHELL, ids=name_of)
 def test_the_commands_of_a_page_run(page: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
     write_files(page, tmp_path)
-    tools = f"{Path(sys.executable).parent}:{newcomer['PATH']}"
+    env = on_a_laptop(newcomer, tmp_path / "home")
     for block in blocks_of(page):
         if block.kind not in SHELL_KINDS or block.excused or block.text.startswith("make "):
             continue
         subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=tmp_path,
-            env={**newcomer, "PATH": tools},
+            env=env,
             stdin=subprocess.DEVNULL,
             timeout=120,
             check=True,
