@@ -33,7 +33,7 @@ WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-docs kubernetes \
-  faults soak bench docs lock wheel clean
+  faults soak bench docs site lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -136,8 +136,13 @@ soak: dev packages  ## the tiers with jobs again and again for SOAK_MINUTES
 bench: dev packages  ## the numbers, each beside its peer
 	$(BIN)/python benchmarks/run.py
 
-docs: dev  ## write the generated tables of docs/ anew
+docs: dev  ## write the generated tables and pictures of docs/ anew
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/diagrams.py
+
+site: dev  ## the documentation as a site in site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 format: dev  ## format the code
 	$(BIN)/ruff format .
@@ -151,5 +156,5 @@ wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 MOVED = {
+    "llms.txt": "llms.txt",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",

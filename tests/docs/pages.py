@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "llms.txt", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
@@ -129,6 +132,12 @@ def run_page(page: Path, folder: Path, env: Mapping[str, str], *, laptop: bool) 
                 stable(shown).splitlines(), stable(printed).splitlines(), "shown", "printed", n=9
             )
             raise AssertionError(f"{page.name}, line {block.line}\n" + "\n".join(diff))
+
+
+def missing_lines(shown: str, printed: str) -> list[str]:
+    """What a page shows of a command's output and the command did not print."""
+    found = {line.strip() for line in stable(printed).splitlines()}
+    return [line for line in stable(shown).splitlines() if line.strip() not in found]
 
 
 def stable(text: str) -> str:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from pages import PAGES, ROOT, blocks_of, name_of, on_a_laptop, program_of, run_page, write_files
+from pages import (
+    PAGES,
+    ROOT,
+    blocks_of,
+    missing_lines,
+    name_of,
+    on_a_laptop,
+    program_of,
+    run_page,
+    write_files,
+)
 
 WITH_PYTHON = [page for page in PAGES if program_of(page, laptop=True)[1]]
 SHELL_KINDS = ("bash", "sh", "console")
@@ -33,17 +44,23 @@ def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
 def test_the_commands_of_a_page_run(page: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
     write_files(page, tmp_path)
     env = on_a_laptop(newcomer, tmp_path / "home")
-    for block in blocks_of(page):
+    for block, after in itertools.zip_longest(blocks_of(page), blocks_of(page)[1:]):
         if block.kind not in SHELL_KINDS or block.excused or block.text.startswith("make "):
             continue
-        subprocess.run(
+        done = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", block.text],
             cwd=tmp_path,
             env=env,
             stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
             timeout=120,
-            check=True,
         )
+        where = f"{page.name}, line {block.line}:\n{done.stdout}"
+        assert done.returncode == 0, where
+        if after is not None and after.note.startswith("printed"):
+            assert missing_lines(after.text, done.stdout) == [], where
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
