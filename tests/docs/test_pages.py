@@ -23,6 +23,14 @@ from pages import (
 
 WITH_PYTHON = [page for page in PAGES if program_of(page, laptop=True)[1]]
 SHELL_KINDS = ("bash", "sh", "console")
+# What these show, other pages and the examples show as well.
+LATER = {
+    "docs/index.md",
+    "docs/from-slurm-sdk.md",
+    "docs/tutorials/many-small-tasks.md",
+    "docs/tutorials/own-cluster.md",
+    "docs/tutorials/pipeline.md",
+}
 # These pages need Slurm's packages: tests/slurm runs them.
 ON_SLURM = {"local-cluster.md"}
 WITH_SHELL = [
@@ -33,14 +41,19 @@ WITH_SHELL = [
 ]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+def _cases(pages: list[Path]) -> list[object]:
+    marks = {True: [pytest.mark.full], False: []}
+    return [pytest.param(p, id=name_of(p), marks=marks[name_of(p) in LATER]) for p in pages]
+
+
+@pytest.mark.parametrize("page", _cases(WITH_PYTHON))
 def test_the_python_of_a_page_runs_and_prints_what_the_page_shows(
     page: Path, newcomer: dict[str, str], tmp_path: Path
 ) -> None:
     run_page(page, tmp_path, newcomer, laptop=True)
 
 
-@pytest.mark.parametrize("page", WITH_SHELL, ids=name_of)
+@pytest.mark.parametrize("page", _cases(WITH_SHELL))
 def test_the_commands_of_a_page_run(page: Path, newcomer: dict[str, str], tmp_path: Path) -> None:
     write_files(page, tmp_path)
     env = on_a_laptop(newcomer, tmp_path / "home")

@@ -337,6 +337,16 @@ def is_unreachable(stderr: str) -> bool:
     return _UNREACHABLE.search(stderr) is not None
 
 
+def hint_without_configuration(stderr: str) -> Optional[str]:
+    """What helps where Slurm's commands are installed and no cluster is configured, else None."""
+    if "configuration source" not in stderr:
+        return None
+    return (
+        "no slurm.conf was found: set SLURM_CONF to your cluster's, or run without Slurm: "
+        'Cluster("embedded"), slurm --cluster embedded'
+    )
+
+
 def is_unknown_job(output: str) -> bool:
     """Whether a command failed because the controller does not know the job, or not any more.
 

@@ -173,7 +173,7 @@ def _run(words: list[str]) -> int:
         )
         return present(found, as_json)
     except CycloptsError as error:
-        text = str(error).replace("\n", " ").strip().rstrip(".")
+        text = str(error).replace("\n", " ").partition(" Available commands:")[0].strip(" .")
         hint = f"slurm {own[0]} --help" if own[0] in {v.name for v in verbs()} else "slurm --help"
         return _report(UsageError(text, hint=hint), as_json, debug)
     except SlurmError as error:
