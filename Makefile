@@ -27,6 +27,8 @@ SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest --durations=12 $(PYTEST_ARGS)
+# With real daemons on a busy machine: up to three failures are run once more, alone, and are named.
+REAL := hack/run-tests --durations=12 $(PYTEST_ARGS)
 NOT_LONG := -m "not campaign"
 # Jobs mostly wait, so several tests at a time; on real Slurm each worker has a cluster of its own.
 WORKERS ?= 3
@@ -101,27 +103,27 @@ test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
 
 test-embedded: dev  ## jobs on the embedded scheduler
-	$(PYTEST) tests/embedded -n $(WORKERS) --dist=loadgroup --session-timeout=$(BUDGET_EMBEDDED)
+	$(REAL) tests/embedded -n $(WORKERS) --dist=loadgroup --session-timeout=$(BUDGET_EMBEDDED)
 
 test-docs: dev  ## every code block of README and docs, every example
-	$(PYTEST) tests/docs -n $(WORKERS) --session-timeout=$(BUDGET_DOCS)
+	$(REAL) tests/docs -n $(WORKERS) --session-timeout=$(BUDGET_DOCS)
 
 test-slurm: dev packages  ## jobs and faults on a real Slurm of four nodes
-	$(PYTEST) tests/slurm tests/faults tests/monitor $(NOT_LONG) -n $(WORKERS) --dist=loadgroup \
+	$(REAL) tests/slurm tests/faults tests/monitor $(NOT_LONG) -n $(WORKERS) --dist=loadgroup \
 	  --session-timeout=$(BUDGET_SLURM)
 
 test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that breaks
-	$(PYTEST) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
+	$(REAL) tests/ssh -n $(WORKERS) --session-timeout=$(BUDGET_SSH)
 
 test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
-	$(PYTEST) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
+	$(REAL) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
 
 test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
 	for tier in tests/containers tests/stack; do \
-	  $(PYTEST) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
+	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
-	$(PYTEST) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
+	$(REAL) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600
