@@ -277,14 +277,6 @@ def parse_config(text: str) -> Dict[str, str]:
     return settings
 
 
-def setting_number(settings: Dict[str, str], name: str) -> Optional[int]:
-    """A setting as a number ("1001", "300 sec", "2 min"); None when absent or without one."""
-    found = re.match(r"([0-9]+)\s*(sec|min|hour|)", settings.get(name, ""))
-    if found is None:
-        return None
-    return int(found.group(1)) * {"": 1, "sec": 1, "min": 60, "hour": 3600}[found.group(2)]
-
-
 def submit_limits_commands(user: str) -> List[List[str]]:
     """Ask how many jobs a user may have queued; the answers are for `parse_submit_limit`."""
     associations = ["where", "user=" + user, "format=MaxSubmitJobs,GrpSubmitJobs"]
