@@ -117,9 +117,7 @@ def test_a_task_name_is_reduced_to_plain_characters(name: str, plain: str) -> No
 
 
 @given(st.text(), st.datetimes(), st.integers(0, 0xFFFFFF))
-def test_a_run_name_needs_no_quoting_and_has_a_bounded_length(
-    name: str, when: datetime.datetime, token: int
-) -> None:
+def test_a_run_name_is_plain_and_short(name: str, when: datetime.datetime, token: int) -> None:
     run = make_run_name(name, when, f"{token:06x}")
     assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}", run)
     assert len(run) <= 60 + 24
