@@ -1,4 +1,4 @@
-"""Draws the pictures of these pages into docs/img: plain SVG that needs no script and no network.
+"""Draws the pictures of these pages into docs/images: plain SVG that needs no script and no network.
 
 A picture is a list of shapes with places given by hand; `--check` says which files are old.
 """
@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-IMAGES = Path(__file__).parent / "img"
+IMAGES = Path(__file__).parent / "images"
 
 # Kinds of boxes: fill and border. All are readable on white and next to a dark page.
 COLOURS = {
@@ -265,7 +265,7 @@ def main() -> int:
             continue
         stale += 1
         if "--check" in sys.argv:
-            print(f"docs/img/{name}.svg is out of date: make docs")
+            print(f"docs/images/{name}.svg is out of date: make docs")
         else:
             IMAGES.mkdir(exist_ok=True)
             path.write_text(text)

@@ -68,8 +68,8 @@ def test_the_pictures_are_up_to_date_and_used() -> None:
         [sys.executable, "docs/diagrams.py", "--check"], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    shown = {name for page in PAGES for name in re.findall(r"img/([\w-]+\.svg)", page.read_text())}
-    assert {path.name for path in (ROOT / "docs" / "img").glob("*.svg")} == shown
+    shown = {name for p in PAGES for name in re.findall(r"images/([\w-]+\.svg)", p.read_text())}
+    assert {path.name for path in (ROOT / "docs" / "images").glob("*.svg")} == shown
 
 
 def test_the_architecture_names_no_module_that_is_gone() -> None:
