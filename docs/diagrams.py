@@ -1,4 +1,4 @@
-"""Draws the pictures of these pages into docs/images: plain SVG that needs no script and no network.
+"""Draws the pictures of these pages into docs/images: plain SVG, without script or network.
 
 A picture is a list of shapes with places given by hand; `--check` says which files are old.
 """
@@ -226,6 +226,30 @@ PICTURES = {
             Arrow(((250, 240), (190, 240)), "reads", dashed=True),
             Arrow(((710, 100), (650, 100)), "writes"),
             Arrow(((710, 240), (650, 240)), "writes"),
+        ),
+    ),
+    "bridge": Picture(
+        900, 330, "A pod waits behind a gate until Slurm has started its placeholder on a node.",
+        (
+            Box(20, 20, 420, 290, "area", "Kubernetes"),
+            Box(40, 60, 170, 70, "plain", "1  a pod is created", ("kubectl, Job, JobSet",)),
+            Box(250, 60, 170, 70, "plain", "2  webhook", ("a gate, who it is",)),
+            Box(250, 210, 170, 70, "plain", "6  kubelet", ("the pod runs",)),
+            Box(40, 210, 170, 70, "plain", "5  pinned to the node", ("the gate is taken away",)),
+            Box(480, 20, 170, 290, "area", "bridge"),
+            Box(495, 60, 140, 70, "you", "3  scheduler", ("pod to placeholder",)),
+            Box(495, 210, 140, 70, "you", "placed?", ("one question for all",)),
+            Box(690, 20, 190, 290, "area", "Slurm"),
+            Box(705, 60, 160, 70, "slurm", "placeholder job", ("same CPUs, memory,", "devices")),
+            Box(705, 210, 160, 70, "slurm", "4  it starts on a node",
+                ("priority, fair share,", "limits")),
+            Arrow(((210, 95), (250, 95))),
+            Arrow(((420, 95), (495, 95))),
+            Arrow(((635, 95), (705, 95))),
+            Arrow(((785, 130), (785, 210)), "queue"),
+            Arrow(((705, 245), (635, 245))),
+            Arrow(((495, 260), (455, 260), (455, 295), (125, 295), (125, 280))),
+            Arrow(((210, 245), (250, 245))),
         ),
     ),
     "packaging": Picture(
