@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,32 @@ def test_a_block_that_is_not_run_says_why() -> None:
         for block in blocks_of(page):
             assert block.kind in known, f"{page.name}, line {block.line}: ```{block.kind}"
             assert "not run" not in block.note or len(block.excused) > 10, (page.name, block.line)
+
+
+NOT_RUN = [
+    (name_of(page), line.partition(" > ")[0])
+    for page in PAGES
+    for block in blocks_of(page)
+    if block.kind in SHELL_KINDS and block.excused
+    for line in block.text.splitlines()
+    if line.startswith("slurm ") and not line.startswith("slurm --")
+]
+
+
+def test_slurm_commands_that_are_not_run_are_understood_at_least() -> None:
+    from cyclopts import CycloptsError
+
+    from slurm.cli import build_app
+
+    assert len(NOT_RUN) > 20
+    app, wrong = build_app(), []
+    for page, line in NOT_RUN:
+        words = shlex.split(line, comments=True)[1:]
+        try:
+            app.parse_args(words, exit_on_error=False, print_error=False)
+        except CycloptsError as error:
+            wrong.append(f"{page}: {line}: {error}")
+    assert wrong == []
 
 
 def test_make_targets_that_pages_name_exist() -> None:

@@ -127,7 +127,7 @@ def build_app() -> App:
     """The command line as cyclopts sees it."""
     from cyclopts import App
 
-    app = App(name="slurm", help=_ABOUT, version=_version, help_format="plaintext")
+    app = App(name="slurm", help=_ABOUT, version=_version, help_format="markdown")
     for verb in (*verbs(), *HIDDEN):
         place = f"slurm.cli.{verb.place}"
         app.command(place, name=verb.name, show=verb not in HIDDEN)
