@@ -143,7 +143,7 @@ docs: dev  ## write the generated tables and pictures of docs/ anew
 	$(BIN)/python docs/diagrams.py
 
 site: dev  ## the documentation as a site in site/, strictly
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html, or with the search: python3 -m http.server --directory site"
 
 format: dev  ## format the code
