@@ -36,7 +36,7 @@ WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
-  test-docs kubernetes slurm-rest faults soak bench docs lock wheel clean
+  test-docs kubernetes slurm-rest faults soak bench docs site lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -151,8 +151,13 @@ soak: dev packages  ## ten viewers for ten minutes, then the tiers with jobs for
 bench: dev packages  ## the numbers, each beside its peer
 	$(BIN)/python benchmarks/run.py
 
-docs: dev  ## write the generated tables of docs/ anew
+docs: dev  ## write the generated tables and pictures of docs/ anew
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/diagrams.py
+
+site: dev  ## the documentation as a site in site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html, or with the search: python3 -m http.server --directory site"
 
 format: dev  ## format the code
 	$(BIN)/ruff format .
@@ -166,5 +171,5 @@ wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -183,14 +183,15 @@ class SlurmScheduler:
 
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
-        done = self._run(answers.version_command(), QUERY_TIMEOUT)
+        done = self._query(answers.version_command())
         return ".".join(str(n) for n in answers.parse_version(done.stdout))
 
     def _query(self, command: List[str]) -> ExecResult:
         done = self._run(command, QUERY_TIMEOUT)
         if done.code != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()]
-            raise AgentError("unreachable", f"{command[0]} did not answer", words)
+            hint = answers.hint_without_configuration(done.stderr)
+            raise AgentError("unreachable", f"{command[0]} did not answer", words, hint)
         return done
 
     def _request(self, command: List[str]) -> None:
