@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from slurm.stack import health, life, record
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.read import parse_topology
 
 PATIENCE = 240
+
+
+def until(true: Callable[[], bool], told: Callable[[], object]) -> None:
+    """Wait for something; a guard against hangs that shows how it was last."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, told()
+        time.sleep(0.5)
 
 
 class Lab:
@@ -80,7 +93,24 @@ class Lab:
             time.sleep(2)
 
     def _all_told(self) -> bool:
-        return "DBD Agent queue size: 0" in self.podman("exec", f"{self.name}-slurmctld", "sdiag")
+        return "DBD Agent queue size: 0" in self.user("sdiag")
+
+    @property
+    def prometheus(self) -> str:
+        """Its address and port on this host."""
+        monitoring = self.stack.plan.topology.monitoring
+        return f"{monitoring.address}:{monitoring.prometheus_port}"
+
+    def targets(self, address: str = "") -> dict[str, str]:
+        """What Prometheus scrapes, and whether that answers."""
+        every = _asked(address or self.prometheus, "targets")["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in every}
+
+    def query(self, text: str) -> float:
+        """The one value of a query; 0 where there is none yet."""
+        query = "query?" + urllib.parse.urlencode({"query": text})
+        found = _asked(self.prometheus, query)["result"]
+        return float(found[0]["value"][1]) if found else 0.0
 
     def wait_state(self, job: str, state: str) -> None:
         """Until a job, or one of an array, is in that state."""
@@ -101,6 +131,11 @@ class Lab:
     def accounted(self, job: str) -> list[str]:
         """The states of a job, or of an array's tasks, in accounting."""
         return self.user("sacct", "-X", "-n", "-P", "-o", "state", "-j", job).split()
+
+
+def _asked(address: str, what: str) -> Any:
+    with urllib.request.urlopen(f"http://{address}/api/v1/{what}", timeout=30) as reply:
+        return json.load(reply)["data"]
 
 
 def marking(seconds: float) -> str:

@@ -15,6 +15,7 @@ from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
 from slurm.stack import change, health, life, record
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.fleet import some
 from slurm.stack.read import FILE_NAME, parse_topology
 
 app = App(
@@ -122,11 +123,22 @@ def up_in_containers(
     print(f"cluster {name} is up: Slurm {stack.record.version}, nodes {', '.join(stack.nodes)}")
     for notice in stack.plan.notices:
         print(f"note: {notice}")
+    _print_pages(stack)
     print(
         f"\nnow type:\n  slurm cluster exec {name} sinfo\nor in Python:\n"
         f'  Cluster.from_stack("{name}")\n\nand at the end:\n  slurm cluster down {name}'
     )
     return DONE
+
+
+def _print_pages(stack: Stack) -> None:
+    monitoring = stack.plan.topology.monitoring
+    pages = {"prometheus": monitoring.prometheus_port, "grafana": monitoring.grafana_port}
+    for name, port in pages.items():
+        if name in stack.plan.addresses:
+            print(f"{name}: http://{monitoring.address}:{port}")
+    if "grafana" in stack.plan.addresses:
+        print(f"  user admin, password in {stack.record.directory}/secrets/grafana_password")
 
 
 def show_status(directory: Path, *, json: bool) -> int:
@@ -139,7 +151,9 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"cluster {found.name} in {found.dir} is {found.state}: Slurm {found.version}")
     if found.doing:
         print(f"unfinished: {found.doing}; the same command again goes on")
-    print(f"memory enforcement: {found.enforcement}")
+    if len([one for one in found.services if one.name.startswith("slurmctld")]) > 1:
+        print(f"in charge: {found.controller or 'no controller'}")
+    print(f"enforcement: {found.enforcement}")
     for note in found.notes:
         print(f"note: {note}")
     print(f"\n{'service':<18}{'container':<12}{'works':<7}address")
@@ -159,6 +173,17 @@ def _agreed(question: str, yes: bool) -> bool:
     if not sys.stdin.isatty():
         raise OptionError(f"{question} Nobody can answer here", hint="say --yes")
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+
+
+def what_about_jobs(directory: Path) -> str:
+    """What `down` does with running jobs: `wait`, `requeue` or `end`; "" where it is given up."""
+    jobs = life.running_jobs(directory) if sys.stdin.isatty() else []
+    if not jobs:
+        return "wait"
+    print(f"Still running, and would end with the nodes: {some(jobs)}")
+    answers = {"w": "wait", "r": "requeue", "e": "end"}
+    question = "Wait for them, requeue them, end them, or nothing of it? [w/r/e/N] "
+    return answers.get(input(question).strip().lower()[:1], "")
 
 
 @app.command

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes
+from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes, reserved_devices
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
+from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.yaml import plain
 
@@ -79,7 +81,7 @@ def _container(
     words = tuple(_options(plan, directory, entry))
     edge = (network(name, EDGE),) if EDGE in entry["networks"] else ()
     health = tuple(entry["healthcheck"]["test"][1:])
-    digest = _digest([entry["image"], *_lasting(plan, words), *edge, *_at_start(plan, service)])
+    digest = _digest([entry["image"], *_lasting(words), *edge, *_at_start(plan, service)])
     labels = {CLUSTER: name, DIRECTORY: str(directory), SERVICE: service, SPEC: digest}
     marks = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     return Container(
@@ -102,20 +104,22 @@ def _digest(words: list[str]) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
-def _lasting(plan: Plan, words: tuple[str, ...]) -> list[str]:
-    # No daemon looks a node up by name: for one more node nobody has to start anew.
-    nodes = {f"{node.hostname}:{plan.addresses[node.hostname]}" for node in plan.nodes}
-    return [word for word in words if word not in nodes and word != "--add-host"]
+def _lasting(words: tuple[str, ...]) -> list[str]:
+    # No daemon looks another up by name: for one that comes or goes nobody has to start anew.
+    pairs = zip(("", *words), words, strict=False)
+    return [word for before, word in pairs if "--add-host" not in (before, word)]
 
 
 def _at_start(plan: Plan, service: str) -> list[str]:
     """What a service reads when it starts and never again."""
     if service == "slurmdbd":
         return [slurmdbd_conf(plan)]
+    folder = service.removeprefix("slurm-") + "/"
+    own = [text for name, text in monitoring_files(plan).items() if name.startswith(folder)]
     if not service.startswith("slurm"):
-        return []
+        return own
     lines = slurm_conf(plan).splitlines()
-    return [line for line in lines if line.partition("=")[0].strip().lower() in _AT_START]
+    return own + [x for x in lines if x.partition("=")[0].strip().lower() in _AT_START]
 
 
 def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str]:
@@ -135,7 +139,19 @@ def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str
         yield from ("--publish", port)
     for device in entry.get("devices", ()):
         yield from ("--device", device)
+    for wanted in reserved_devices(entry):
+        # One word of a list: docker itself takes the quotes off.
+        yield from ("--gpus", f'"device={",".join(wanted["device_ids"])}"')
     yield from _limits(plan, entry)
+    if plan.topology.engine == "docker":
+        # podman asks only where systemd reminds it; docker shows the answers by itself.
+        yield from _asked(entry["healthcheck"])
+
+
+def _asked(check: dict[str, Any]) -> Iterator[str]:
+    yield from ("--health-cmd", shlex.join(check["test"][1:]))
+    for key in ("interval", "timeout", "retries", "start_period"):
+        yield from (f"--health-{key.replace('_', '-')}", str(check[key]))
 
 
 def _limits(plan: Plan, entry: dict[str, Any]) -> Iterator[str]:

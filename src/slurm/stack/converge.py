@@ -14,6 +14,7 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack import record as records
 from slurm.stack import switch
+from slurm.stack.advice import likely_fix
 from slurm.stack.containers import Container, containers
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import Fleet, wait_until
@@ -42,7 +43,8 @@ class Stack:
     @property
     def fleet(self) -> Fleet:
         """Its nodes and jobs."""
-        return Fleet(self.engine)
+        controllers = [c.service for c in self.containers if c.service.startswith("slurmctld")]
+        return Fleet(self.engine, controllers)
 
     @property
     def nodes(self) -> list[str]:
@@ -87,7 +89,10 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     crashed = controller is not None and not controller.running and controller.code > 128
     for container in fixed[:middle]:
         begun = time.monotonic()
-        seen = stack.engine.seen().get(container.service)
+        there = stack.engine.seen()
+        seen = there.get(container.service)
+        if container.service == "slurmctld":
+            _stand_down(stack, there.get("slurmctld-backup"))
         touched += _bring(stack, container, seen)
         await_health(stack, container)
         if container.service in touched and seen is not None and seen.running:
@@ -127,6 +132,17 @@ def _tell(stack: Stack, *, anew: bool = False) -> None:
     stack.record.save()
 
 
+def _stand_down(stack: Stack, backup: Seen | None) -> None:
+    """A second controller that must change ends before the first does.
+
+    Otherwise it could take over meanwhile, with an old release and a state of the new one.
+    """
+    wanted = [c for c in stack.containers if c.service == "slurmctld-backup"]
+    if backup is not None and backup.running and wanted and wanted[0].spec != backup.spec:
+        stack.engine.stop(backup.name, wanted[0].grace)
+        stack.say("slurmctld-backup stands down while slurmctld changes")
+
+
 def _bring(stack: Stack, container: Container, seen: Seen | None) -> list[str]:
     """Create or start one container; its service, if anything had to be done."""
     if seen is not None and seen.running and seen.spec == container.spec:
@@ -156,11 +172,19 @@ def await_health(stack: Stack, container: Container) -> None:
 
     if wait_until(decided, patience) and stack.engine.healthy(container):
         return
+    words = stack.engine.log(container.name, 15)
     raise StackError(
         f"{container.service} does not do its work",
-        evidence=stack.engine.log(container.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {container.service}; then the same again",
+        evidence=words,
+        hint=_hint(stack, container, words),
     )
+
+
+def _hint(stack: Stack, container: Container, words: Sequence[str]) -> str:
+    """What its last words call for, or where there are more of them."""
+    more = f"slurm cluster logs {stack.record.name} {container.service}; then the same again"
+    fix = likely_fix(words)
+    return f"{fix}. More: {more}" if fix else more
 
 
 def _restarts(stack: Stack, container: Container) -> int:
@@ -212,10 +236,9 @@ def _await_nodes(stack: Stack, nodes: Sequence[Container]) -> None:
     told = stack.fleet.states()
     missing = next((c for c in nodes if told.get(c.node, "*").endswith("*")), nodes[0])
     states = ", ".join(f"{name} is {told.get(name, 'unknown')}" for name in names)
+    words = stack.engine.log(missing.name, 15)
     raise StackError(
-        f"nodes do not answer: {states}",
-        evidence=stack.engine.log(missing.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {missing.service}",
+        f"nodes do not answer: {states}", evidence=words, hint=_hint(stack, missing, words)
     )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
 from slurm.model.hostlist import expand_hostlist
+from slurm.stack.compose import ENTRY
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
@@ -30,6 +31,12 @@ def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE)
         pause = min(pause * 1.5, 3.0)
 
 
+def some(jobs: Sequence[str]) -> str:
+    """How many jobs, and the first of them, for a line that a person reads."""
+    names = ", ".join(jobs[:10]) + (" ..." if len(jobs) > 10 else "")
+    return f"{len(jobs)} job{'s' if len(jobs) != 1 else ''}: {names}"
+
+
 def _answers(state: str) -> bool:
     # A star stands behind the state of a node that does not answer.
     return bool(state) and not state.endswith("*") and not state.startswith(("unknown", "down"))
@@ -38,9 +45,26 @@ def _answers(state: str) -> bool:
 class Fleet:
     """Slurm's own commands, run beside slurmctld."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, controllers: Sequence[str] = ("slurmctld",)) -> None:
         self._engine = engine
-        self._place = f"{engine.cluster}-slurmctld"
+        self._controllers = controllers
+
+    @property
+    def _place(self) -> str:
+        """The container beside whose slurmctld commands are run: the first of two that is there."""
+        running: list[str] = []
+        if len(self._controllers) > 1:
+            seen = self._engine.seen()
+            running = [name for name in self._controllers if name in seen and seen[name].running]
+        return f"{self._engine.cluster}-{(running or self._controllers)[0]}"
+
+    def in_charge(self) -> str:
+        """The controller that has the queue; "" where none answers."""
+        for name in self._controllers:
+            asked = (f"{self._engine.cluster}-{name}", ENTRY, "health", "in-charge")
+            if self._engine.execute(*asked, patience=20).code == 0:
+                return name
+        return ""
 
     def ask(self, *words: str, patience: float = 60) -> Said:
         """Run a command in the controller's container."""
@@ -140,9 +164,10 @@ class Fleet:
         """The nodes' containers are gone: Slurm fails or requeues their jobs now, not in a while.
 
         Without this a young job can stay RUNNING for half an hour with nobody behind it. The
-        nodes come back by themselves when they answer.
+        nodes come back with `back`, and not by themselves.
         """
-        self._update(names, "DOWN", f"{OURS} its container was started anew")
+        for state in ("DOWN", "DRAIN"):
+            self._update(names, state, f"{OURS} its container was started anew")
 
     def _update(self, names: Sequence[str], state: str, reason: str = "") -> None:
         words = ["scontrol", "update", f"nodename={','.join(names)}", f"state={state}"]
@@ -163,7 +188,7 @@ class Fleet:
             return
         raise StackError(
             f"{', '.join(names)} still has jobs after {patience:g} s and was not touched",
-            evidence=[f"jobs: {', '.join(self.running(names)[:20])}"],
+            evidence=[some(self.running(names))],
             hint="the same command goes on from here; no new jobs start there meanwhile",
         )
 

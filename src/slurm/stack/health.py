@@ -26,6 +26,7 @@ class StackStatus:
     """How a cluster is: `up` (all services do their work, all nodes answer), `degraded`, `down`.
 
     `doing` names a step that was begun and not ended: the same command again goes on with it.
+    `controller` is the one that has the queue; "" where none answers.
     """
 
     name: str
@@ -34,6 +35,7 @@ class StackStatus:
     version: str
     state: str
     doing: str
+    controller: str
     services: tuple[ServiceStatus, ...]
     nodes: dict[str, str]
     jobs: dict[str, int]
@@ -50,7 +52,8 @@ def look(directory: Path) -> StackStatus:
     stack = open_stack(directory)
     services = _services(stack)
     running = [s for s in services if s.state == "running"]
-    controller = any(s.name.startswith("slurmctld") and s.healthy for s in services)
+    healthy = any(s.name.startswith("slurmctld") and s.healthy for s in services)
+    controller = stack.fleet.in_charge() if healthy else ""
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
@@ -62,10 +65,11 @@ def look(directory: Path) -> StackStatus:
         version=stack.record.version,
         state="up" if well else "degraded" if running else "down",
         doing=stack.record.doing,
+        controller=controller,
         services=services,
         nodes=nodes,
         jobs=stack.fleet.counts() if controller else {},
-        enforcement=stack.plan.cgroups.plugin or f"none: {stack.plan.cgroups.why_not}",
+        enforcement=stack.plan.enforcement,
         notes=(*stack.plan.notices, *left),
     )
 

@@ -18,6 +18,13 @@ from slurm.stack.site import Site
 from slurm.stack.topology import Topology
 
 _FILE = "stack.json"
+#: Where a topology has the port on the host of each service that is published.
+PUBLISHED = {
+    "login": ("login", "port"),
+    "slurmrestd": ("rest", "port"),
+    "prometheus": ("monitoring", "prometheus_port"),
+    "grafana": ("monitoring", "grafana_port"),
+}
 _FORMAT = 1
 
 
@@ -66,14 +73,11 @@ class Record:
         """What the cluster's own cluster.toml asks for, or a new one, with what was decided."""
         where = self.directory / FILE_NAME
         asked = read_topology(where) if text is None else parse_topology(text, str(where))
-        return replace(
-            asked,
-            name=self.name,
-            engine=self.engine,
-            version=self.version,
-            login=replace(asked.login, port=self.port("login", asked.login.port)),
-            rest=replace(asked.rest, port=self.port("slurmrestd", asked.rest.port)),
-        )
+        for service, (table, key) in PUBLISHED.items():
+            part = getattr(asked, table)
+            now = replace(part, **{key: self.port(service, getattr(part, key))})
+            asked = replace(asked, **{table: now})
+        return replace(asked, name=self.name, engine=self.engine, version=self.version)
 
     def port(self, service: str, asked: int) -> int:
         """A service's port on the host, where the topology asks for that one."""
