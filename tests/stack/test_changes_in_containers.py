@@ -221,8 +221,27 @@ def test_a_cluster_that_is_down_can_be_backed_up_and_comes_back_elsewhere(
     life.destroy(elsewhere.directory, lab.said.append)
 
 
-def test_two_clusters_live_side_by_side(fresh_lab: Callable[..., Lab], lab: Lab) -> None:
-    other = fresh_lab("[[nodes]]\nnames = 'm1'\n")
+# A node that is in no default partition, and in none where root's own account may run.
+_PARTITIONS = """
+[[nodes]]
+names = "m[1-2]"
+[[partitions]]
+name = "debug"
+nodes = "m1"
+default = true
+[[partitions]]
+name = "physics"
+nodes = "m2"
+accounts = ["physics"]
+[[accounts]]
+name = "physics"
+"""
+
+
+def test_two_clusters_live_side_by_side_each_with_its_partitions(
+    fresh_lab: Callable[..., Lab], lab: Lab
+) -> None:
+    other = fresh_lab(_PARTITIONS)
     assert other.record.site.subnet != lab.record.site.subnet
     assert other.record.ports["login"][1] != lab.record.ports["login"][1]
     assert health.look(other.directory).state == health.look(lab.directory).state == "up"
