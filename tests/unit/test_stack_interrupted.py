@@ -324,6 +324,15 @@ def test_what_no_change_of_a_file_can_do_is_refused_before_anything_is_touched(
     assert (world.directory / "cluster.toml").read_text() == OLD
 
 
+def test_a_change_waits_for_the_end_of_an_upgrade(world: World) -> None:
+    record = load(world.directory)
+    assert record is not None
+    record.step("upgrade to 24.11: slurmd-n1")
+    with pytest.raises(StackError, match="is not finished") as caught:
+        change.apply(world.directory, WIDER, world.said.append)
+    assert "slurm cluster upgrade lab --to 24.11" in str(caught.value)
+
+
 def test_the_second_of_two_commands_is_told_who_is_at_work(world: World) -> None:
     with state.locked(world.directory), pytest.raises(StackError) as caught:
         change.upgrade(world.directory, "26.05", world.said.append)
