@@ -15,6 +15,7 @@ from slurm.stack.containers import containers
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack
 from slurm.stack.life import check_same, prepare, settle, write_files
 from slurm.stack.read import FILE_NAME, parse_topology
+from slurm.stack.record import Record
 from slurm.stack.render import rendered
 from slurm.stack.state import locked
 from slurm.stack.toml_lines import key_lines
@@ -72,12 +73,13 @@ def apply(directory: Path, text: str, say: Say, patience: float = 3600) -> Chang
     with locked(directory):
         change = compare(directory, text)
         stack = open_stack(directory, say)
+        _check_upgraded(stack.record)
         stack.record.step("apply")
         _remove(stack, change.removed, patience)
         try:
             _go_over(stack, text, patience)
         except StackError as error:
-            if stack.fleet.answers():
+            if not stack.record.proven or stack.fleet.answers():
                 raise
             _go_back(stack, text, error)
     return change
@@ -206,11 +208,7 @@ def upgrade(directory: Path, to: str, say: Say, patience: float = 3600) -> None:
 
 def _begin(stack: Stack, to: str) -> None:
     record = stack.record
-    if record.doing.startswith("upgrade"):
-        raise StackError(
-            f"the {record.doing} is not finished",
-            hint=f"first: slurm cluster upgrade {record.name} --to {record.version}",
-        )
+    _check_upgraded(record)
     # Images first: a build that fails must find the cluster untouched.
     prepare(replace(record, version=to), stack.say, save=False)
     stack.say(f"backup in {copy(stack, f'before-{to}')}")
@@ -219,3 +217,11 @@ def _begin(stack: Stack, to: str) -> None:
     record.ask_for(_with_line(text, ("version",), f'version = "{to}"'))
     record.version = to
     record.step(f"upgrade to {to}")
+
+
+def _check_upgraded(record: Record) -> None:
+    if record.doing.startswith("upgrade"):
+        raise StackError(
+            f"the {record.doing} is not finished",
+            hint=f"first: slurm cluster upgrade {record.name} --to {record.version}",
+        )
