@@ -126,8 +126,10 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         suite = plan.suite if image.target == "slurm" else plan.topology.database.suite
         if image.name in wanted and ensure_image(record.engine, image, suite):
             say(f"built {image.name}")
+    there = engine.volumes()
     for volume in volumes(plan):
-        engine.make_volume(volume)
+        if volume not in there:
+            engine.make_volume(volume)
 
 
 def _not_to_be_had(record: Record) -> tuple[str, ...]:
