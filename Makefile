@@ -15,11 +15,11 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 p
 LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 11))' \
   2>/dev/null && echo -3.10).txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
-BUDGET_UNIT ?= 180
+BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 420
-BUDGET_SLURM ?= 480
-BUDGET_DOCS ?= 180
-BUDGET_SSH ?= 240
+BUDGET_SLURM ?= 660
+BUDGET_DOCS ?= 240
+BUDGET_SSH ?= 300
 BUDGET_CONTAINERS ?= 360
 BUDGET_SUBMITIT ?= 240
 BUDGET_BRIDGE ?= 600

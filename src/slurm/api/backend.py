@@ -204,9 +204,11 @@ class Backend(ABC):
         sizes, runs = self._call("changes", seen)
         return sizes, runs
 
-    def read_run(self, run: str, seen: dict[str, int], parts: bool = False) -> dict[str, Any]:
+    def read_run(
+        self, run: str, seen: dict[str, int], parts: bool = False, beats: bool = True
+    ) -> dict[str, Any]:
         """What is new in a run since `seen`; with `parts` also the ids of its parts."""
-        answer: dict[str, Any] = self._call("read_run", run, seen, parts)
+        answer: dict[str, Any] = self._call("read_run", run, seen, parts, -1, beats)
         return answer
 
     def read(self, run: str, name: str, offset: int = 0, limit: int = 8 << 20) -> bytes:
