@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from slurm.stack import life, record
+from slurm.stack import health, life, record
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.read import parse_topology
 
@@ -83,6 +83,15 @@ class Lab:
             assert time.monotonic() < end, self.user("squeue")
             time.sleep(1)
 
+    def wait_mended(self) -> None:
+        """The same after a crash: what `status` says that it left is put right by its command."""
+        end = time.monotonic() + PATIENCE
+        while self.user("squeue", "--noheader") or not self._all_told():
+            assert time.monotonic() < end, self.user("squeue")
+            if any("a crash left" in note for note in health.look(self.directory).notes):
+                self.up()
+            time.sleep(2)
+
     def _all_told(self) -> bool:
         return "DBD Agent queue size: 0" in self.user("sdiag")
 
@@ -102,6 +111,22 @@ class Lab:
         query = "query?" + urllib.parse.urlencode({"query": text})
         found = _asked(self.prometheus, query)["result"]
         return float(found[0]["value"][1]) if found else 0.0
+
+    def wait_state(self, job: str, state: str) -> None:
+        """Until a job, or one of an array, is in that state."""
+        end = time.monotonic() + PATIENCE
+        while state not in self.user("squeue", "-h", "-r", "-o", "%T", "-j", job).split():
+            assert time.monotonic() < end, self.user("squeue")
+            time.sleep(0.5)
+
+    def kill(self, *services: str) -> None:
+        """SIGKILL, as a crash does it."""
+        for service in services:
+            self.podman("kill", f"{self.name}-{service}")
+
+    def containers(self) -> str:
+        """The ids of the containers that run."""
+        return self.podman("ps", "--quiet", "--filter", f"label=slurm-sdk.cluster={self.name}")
 
     def accounted(self, job: str) -> list[str]:
         """The states of a job, or of an array's tasks, in accounting."""

@@ -319,6 +319,8 @@ def _change(directory: Path, text: str, patience: float, dry_run: bool) -> int:
     for verb, services in (("new", what.new), ("anew", what.renewed), ("removed", what.removed)):
         if services:
             print(f"{verb}: {', '.join(services)}")
+    if what.unfinished:
+        print(f"unfinished: {what.unfinished}")
     if what.nothing:
         print("all is as the file says")
     elif not dry_run:
@@ -353,7 +355,7 @@ def backup(
     to: Annotated[Path | None, Parameter(help="A folder to make; left out: in backups/.")] = None,
 ) -> int:
     """Copy database, state, secrets and cluster.toml into a folder, and print its path."""
-    print(backups.backup(open_stack(place(name, dir), say), target=to))
+    print(backups.backup(place(name, dir), say, to.expanduser().resolve() if to else None))
     return DONE
 
 

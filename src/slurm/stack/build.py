@@ -13,6 +13,8 @@ from slurm.stack.image import REPOSITORY, Image, template
 #: A build downloads some 150 MB; a slow archive must still end in an error, not in a hang.
 _PATIENCE = 1800
 _BASE_ARGUMENTS = ("BASE", "DATABASE_BASE")
+#: Releases past their support: the lists of their security archive name packages that are gone.
+_MIRROR = {"bullseye": "deb http://deb.debian.org/debian bullseye main"}
 
 
 def has_image(engine: str, name: str) -> bool:
@@ -76,7 +78,8 @@ def make_base(engine: str, name: str, suite: str) -> None:
         tar = f"{folder}/{suite}.tar"
         # Some mirrors are frozen copies, whose Release files are past their date.
         option = '--aptopt=Acquire::Check-Valid-Until "false"'
-        argv = ["mmdebstrap", "--variant=minbase", option, suite, tar]
+        source = [_MIRROR[suite]] if suite in _MIRROR else []
+        argv = ["mmdebstrap", "--variant=minbase", option, suite, tar, *source]
         _must(argv, f"mmdebstrap could not make Debian {suite}")
         _must([engine, "import", tar, name], f"{engine} could not import {tar}")
 

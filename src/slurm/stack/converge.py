@@ -13,10 +13,12 @@ from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import record as records
+from slurm.stack import switch
 from slurm.stack.advice import likely_fix
 from slurm.stack.containers import Container, containers
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import Fleet, wait_until
+from slurm.stack.mend import mend
 from slurm.stack.plan import Plan
 from slurm.stack.record import Record
 
@@ -82,6 +84,9 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     # The sorted order is: database, slurmdbd, controllers, nodes, and then who needs those.
     middle = next((n for n, c in enumerate(stack.containers) if c.node), len(fixed))
     touched: list[str] = []
+    controller = stack.engine.seen().get("slurmctld")
+    # Ended by a signal; one that does not like its files ends by itself.
+    crashed = controller is not None and not controller.running and controller.code > 128
     for container in fixed[:middle]:
         begun = time.monotonic()
         there = stack.engine.seen()
@@ -92,7 +97,13 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
         await_health(stack, container)
         if container.service in touched and seen is not None and seen.running:
             stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
+    if "slurmctld" not in touched:
+        # Nodes that are new must be known before they come.
+        _tell(stack)
     touched += _bring_nodes(stack, patience)
+    _tell(stack, anew={f"slurmd-{node}" for node in stack.nodes} <= set(touched))
+    for line in mend(stack.fleet, crashed=crashed):
+        stack.say(line)
     there = stack.engine.seen()
     later = fixed[middle:]
     for container in later:
@@ -100,6 +111,25 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     for container in later:
         await_health(stack, container)
     return touched
+
+
+def _tell(stack: Stack, *, anew: bool = False) -> None:
+    """Let the daemons read their files again, unless they have, or all were started `anew`."""
+    now = switch.current(stack.record.directory / "shared")
+    if stack.record.told == now:
+        return
+    if not anew:
+        # Who is interrupted here does not know what they have read.
+        stack.record.told = ""
+        stack.record.save()
+        if not stack.fleet.reconfigure():
+            raise StackError(
+                "slurmctld does not answer with the new files",
+                evidence=stack.engine.log(stack.container("slurmctld").name, 15),
+            )
+        stack.say("the daemons have read their files again")
+    stack.record.told = now
+    stack.record.save()
 
 
 def _stand_down(stack: Stack, backup: Seen | None) -> None:

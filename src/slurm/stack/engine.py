@@ -38,6 +38,7 @@ class Seen(NamedTuple):
     directory: str
     image: str
     restarts: int
+    code: int
 
     @property
     def running(self) -> bool:
@@ -212,6 +213,7 @@ def _seen(item: dict[str, object]) -> Seen:
         directory=labels.get(DIRECTORY, ""),
         image=str(config.get("Image", "")),
         restarts=int(str(item.get("RestartCount") or 0)),
+        code=int(str(state.get("ExitCode") or 0)),
     )
 
 

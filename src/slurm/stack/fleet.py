@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
+from slurm.model.hostlist import expand_hostlist
 from slurm.stack.compose import ENTRY
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"
 _PAUSE = 0.3
-# Seconds in which a job may have begun without its processes being there.
-_YOUNG = 20
 # Minutes for which a node that was taken out is for our own job alone; it is let go much earlier.
 _RESERVED = 10
 _CANARY = "slurm-sdk-canary"
@@ -71,6 +70,10 @@ class Fleet:
         """Run a command in the controller's container."""
         return self._engine.execute(self._place, *words, patience=patience)
 
+    def inside(self, node: str, *words: str) -> Said:
+        """Run a command in a node's container."""
+        return self._engine.execute(f"{self._engine.cluster}-slurmd-{node}", *words)
+
     def must(self, *words: str, patience: float = 60) -> str:
         """The same for a command that has to succeed."""
         said = self.ask(*words, patience=patience)
@@ -114,9 +117,11 @@ class Fleet:
         Until then a reservation keeps everybody else's jobs away. A node on which the job does
         not run stays out.
         """
+        if left := self._reserved():
+            # An interruption came before the job.
+            self.drain(left, "a job has not run here yet")
+            self._open()
         mine = self._ours(names)
-        # An interruption may have left one.
-        self._open()
         if not mine:
             return
         self.must(
@@ -127,11 +132,16 @@ class Fleet:
         try:
             self.serve(mine)
             self._canary(mine, f"--reservation={_CANARY}")
-        except StackError:
+        except BaseException:  # Ctrl-C, too: nobody has seen a job run there
             self.drain(mine, "a job did not run here")
             raise
         finally:
             self._open()
+
+    def _reserved(self) -> list[str]:
+        said = self.ask("scontrol", "show", "reservation", _CANARY, "--oneliner")
+        found = re.search(r" Nodes=(\S+)", said.text) if said.code == 0 else None
+        return expand_hostlist(found[1]) if found else []
 
     def _open(self) -> None:
         self.ask("scontrol", "delete", f"reservationname={_CANARY}")
@@ -183,30 +193,13 @@ class Fleet:
         )
 
     def requeue(self, jobs: Sequence[str]) -> list[str]:
-        """Put running jobs back into the queue; those that may not be requeued."""
-        return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
-
-    def lingering(self) -> list[str]:
-        """Jobs that Slurm has as RUNNING for a while, and that no process on their nodes works on.
-
-        A slurmctld that was killed forgets ends of its last seconds; nobody tells it again.
-        """
-        said = self.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A|%i|%B|%S")
-        rows = [line.split("|") for line in said.text.splitlines()] if said.code == 0 else []
-        ripe = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - _YOUNG))
-        old = [row for row in rows if len(row) == 4 and row[3] < ripe]
-        held = {node: self._steps(node) for node in {row[2] for row in old}}
-        return [name for job, name, node, _ in old if job not in (held[node] or {job})]
-
-    def _steps(self, node: str) -> set[str] | None:
-        """The jobs that have processes on a node; None where it cannot be asked."""
-        look = r"grep -aohE 'slurmstepd: \[[0-9]+' /proc/[0-9]*/cmdline; echo asked"
-        place = f"{self._engine.cluster}-slurmd-{node}"
-        said = self._engine.execute(place, "bash", "-c", look)
-        words = said.text.splitlines()
-        if said.code != 0 or "asked" not in words:
-            return None
-        return {word.rpartition("[")[2] for word in words} or {""}
+        """Put running jobs back into the queue, to start at once; those that may not be."""
+        kept = [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
+        for job in jobs:
+            if job not in kept:
+                # Else they wait for two minutes, until every credential of theirs has expired.
+                self.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+        return kept
 
     def counts(self) -> dict[str, int]:
         """Jobs in the queue by state."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slurm.stack import mend
 from slurm.stack.converge import Stack, open_stack
 
 
@@ -56,6 +57,7 @@ def look(directory: Path) -> StackStatus:
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
+    left = mend.look(stack.fleet).notes(directory) if controller else ()
     return StackStatus(
         name=stack.record.name,
         dir=str(directory),
@@ -68,7 +70,7 @@ def look(directory: Path) -> StackStatus:
         nodes=nodes,
         jobs=stack.fleet.counts() if controller else {},
         enforcement=stack.plan.enforcement,
-        notes=(*stack.plan.notices, *(_lingering(stack) if controller else ())),
+        notes=(*stack.plan.notices, *left),
     )
 
 
@@ -89,16 +91,6 @@ def _services(stack: Stack) -> tuple[ServiceStatus, ...]:
             )
         )
     return tuple(found)
-
-
-def _lingering(stack: Stack) -> tuple[str, ...]:
-    jobs = stack.fleet.lingering()
-    if not jobs:
-        return ()
-    return (
-        f"nobody works on {', '.join(jobs)}, which slurmctld has as running: it was killed when "
-        "they began or ended; scontrol requeue or scancel them",
-    )
 
 
 def _in_service(state: str) -> bool:

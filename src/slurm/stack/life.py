@@ -27,7 +27,7 @@ from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
 from slurm.stack.plan import services, subnets
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.read import FILE_NAME, read_topology
+from slurm.stack.read import FILE_NAME, parse_topology, read_topology
 from slurm.stack.record import PUBLISHED, Record
 from slurm.stack.render import File, readable_folder, rendered, write
 from slurm.stack.state import locked
@@ -45,12 +45,10 @@ def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
     with locked(directory):
         record = records.load(directory) or _new_record(directory, topology)
         check_same(record, topology)
-        (directory / FILE_NAME).write_text(text, encoding="utf-8")
+        record.ask_for(text)
         record.step(record.doing or "up")
         stack = _converged(record, say)
-        prove(stack)
-        register(stack)
-        record.step("")
+        settle(stack)
         return stack
 
 
@@ -70,20 +68,24 @@ def _converged(record: Record, say: Say) -> Stack:
 
 
 def _new_record(directory: Path, topology: Topology) -> Record:
-    taken = records.directory_of(topology.name)
+    check_free(directory, topology.name, topology.engine)
+    return Record(directory, topology.name, topology.engine, chosen_version(topology), site.look())
+
+
+def check_free(directory: Path, name: str, engine: str) -> None:
+    """Refuse a name that another cluster has: its containers would be taken for this one's."""
+    taken = records.directory_of(name)
     if taken is not None and taken != directory and records.load(taken) is not None:
         raise StackError(
-            f"there is a cluster {topology.name!r} in {taken} already",
+            f"there is a cluster {name!r} in {taken} already",
             hint='give this one another name: name = "..." in its cluster.toml',
         )
-    strangers = list(Engine(topology.engine, topology.name).seen().values())
+    strangers = list(Engine(engine, name).seen().values())
     if strangers and strangers[0].directory != str(directory):
         raise StackError(
-            f"containers of a cluster {topology.name!r} are there, made in "
-            f"{strangers[0].directory}",
+            f"containers of a cluster {name!r} are there, made in {strangers[0].directory}",
             hint="give this one another name, or destroy that one",
         )
-    return Record(directory, topology.name, topology.engine, chosen_version(topology), site.look())
 
 
 def check_same(record: Record, topology: Topology) -> None:
@@ -94,11 +96,20 @@ def check_same(record: Record, topology: Topology) -> None:
             f"{topology.version}",
             hint=f"slurm cluster upgrade {record.name} --to {topology.version}",
         )
-    for key in ("name", "engine"):
-        if getattr(record, key) != getattr(topology, key):
+    subnet = topology.network.subnet
+    proven = parse_topology(record.proven) if record.proven else topology
+    fixed = {
+        "name": (record.name, topology.name),
+        "engine": (record.engine, topology.engine),
+        "network.subnet": (record.site.subnet or subnet, subnet),
+        # An empty place would be an empty queue.
+        "controller.state": (proven.controller.state, topology.controller.state),
+    }
+    for key, (now, asked) in fixed.items():
+        if asked not in (now, "auto"):
             raise StackError(
-                f"{key} = {getattr(topology, key)!r}, but the cluster in {record.directory} has "
-                f"{getattr(record, key)!r}, which cannot be changed",
+                f"{key} = {asked!r}, but the cluster in {record.directory} has {now!r}, which "
+                "cannot be changed",
                 hint="make another cluster in another directory",
             )
 
@@ -183,6 +194,13 @@ def _login_keys(stack: Stack, files: dict[str, File]) -> dict[str, File]:
     name = f"login/{stack.plan.users[0].name}"
     own = files[name].text if name in files else ""
     return {name: File(own + private.with_suffix(".pub").read_text())}
+
+
+def settle(stack: Stack) -> None:
+    """See that the cluster does its work, and write down how it is reached."""
+    prove(stack)
+    register(stack)
+    stack.record.done()
 
 
 # ---- who may use it -----------------------------------------------------------------------------

@@ -33,7 +33,9 @@ class Record:
     """One cluster: its directory, what was found where it runs, the release that it has.
 
     `ports` are those on the host by service, each as it was asked for and as it is, which differ
-    where another program has it. `doing` names the step that an interruption left unfinished.
+    where another program has it. `doing` names the step that an interruption left unfinished,
+    `proven` is the cluster.toml with which the cluster did its work last, `told` the version of
+    Slurm's files that its daemons have read.
     """
 
     directory: Path
@@ -43,18 +45,29 @@ class Record:
     site: Site
     ports: dict[str, tuple[int, int]] = field(default_factory=dict)
     doing: str = ""
+    proven: str = ""
+    told: str = ""
 
     def save(self) -> None:
         """Write the file anew, in one step."""
         import msgspec
 
         document = {"format": _FORMAT, **msgspec.to_builtins(self, enc_hook=str)}
-        _put(self.directory / _FILE, document)
+        _put(self.directory / _FILE, _text(document))
 
     def step(self, doing: str) -> None:
         """Say on disk what comes next."""
         self.doing = doing
         self.save()
+
+    def done(self) -> None:
+        """The cluster does its work, and it is as its cluster.toml says."""
+        self.proven = (self.directory / FILE_NAME).read_text(encoding="utf-8")
+        self.step("")
+
+    def ask_for(self, text: str) -> None:
+        """Write cluster.toml anew, whole or not at all."""
+        _put(self.directory / FILE_NAME, text)
 
     def topology(self, text: str | None = None) -> Topology:
         """What the cluster's own cluster.toml asks for, or a new one, with what was decided."""
@@ -80,7 +93,7 @@ class Record:
         index = stack_file(self.name)
         index.parent.mkdir(parents=True, exist_ok=True)
         entry = {"dir": str(self.directory), "engine": self.engine, "cluster": arguments}
-        _put(index, entry)
+        _put(index, _text(entry))
 
     def forget(self) -> None:
         """The opposite of `register`."""
@@ -139,7 +152,11 @@ def find(name: str | None) -> Path:
     )
 
 
-def _put(path: Path, document: object) -> None:
+def _text(document: object) -> str:
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _put(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(document, indent=1) + "\n")
+    fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)
