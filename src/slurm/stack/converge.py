@@ -84,12 +84,12 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     # The sorted order is: database, slurmdbd, controllers, nodes, and then who needs those.
     middle = next((n for n, c in enumerate(stack.containers) if c.node), len(fixed))
     touched: list[str] = []
-    controller = stack.engine.seen().get("slurmctld")
+    there = stack.engine.seen()
+    controller = there.get("slurmctld")
     # Ended by a signal; one that does not like its files ends by itself.
     crashed = controller is not None and not controller.running and controller.code > 128
     for container in fixed[:middle]:
         begun = time.monotonic()
-        there = stack.engine.seen()
         seen = there.get(container.service)
         if container.service == "slurmctld":
             _stand_down(stack, there.get("slurmctld-backup"))
