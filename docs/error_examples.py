@@ -195,6 +195,15 @@ EXAMPLES: dict[str, Example] = {
         ),
         "A map of many items goes out in parts by itself; a loop of single calls does not.",
     ),
+    "NoSharedFiles": Example(
+        lambda: errors.NoSharedFiles(
+            "partition=macbook is on macbook, which does not have /home: the run would not find "
+            "its files",
+            hint="leave it out, or name a partition whose hosts have that directory",
+        ),
+        "Such a host takes jobs of `sbatch` that bring all they need; `slurm cluster status` lists "
+        "the hosts.",
+    ),
     "SchedulerUnreachable": Example(
         lambda: errors.SchedulerUnreachable(
             "the controller did not take the job",

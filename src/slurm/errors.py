@@ -153,6 +153,13 @@ class SubmitLimit(SubmitRefused):
     agent_kind = "limit"
 
 
+class NoSharedFiles(SubmitRefused):
+    """The run was meant for a host that does not have the shared directory, where its files lie."""
+
+    code = "SLURM-E205"
+    agent_kind = "unshared"
+
+
 class SchedulerUnreachable(SubmitError):
     """The scheduler did not answer."""
 

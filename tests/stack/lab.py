@@ -92,6 +92,13 @@ class Lab:
                 self.up()
             time.sleep(2)
 
+    def wait_gone(self, job: str) -> None:
+        """Until a job is no longer in the queue."""
+        end = time.monotonic() + PATIENCE
+        while self.user("squeue", "--noheader", f"--jobs={job}", "--states=PD,R,CG"):
+            assert time.monotonic() < end, self.user("squeue")
+            time.sleep(0.5)
+
     def _all_told(self) -> bool:
         return "DBD Agent queue size: 0" in self.user("sdiag")
 

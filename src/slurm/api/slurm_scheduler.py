@@ -6,7 +6,7 @@ import re
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from slurm.api import door, reasons
+from slurm.api import door, reasons, unshared
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
 from slurm.api.agent import AgentError
@@ -47,6 +47,7 @@ class SlurmScheduler:
 
     def submit(self, script: str, env: Dict[str, str], cwd: str) -> str:
         """Submit a script; returns the job id."""
+        self._refuse_unshared(script, env)
         done = self._run(commands.sbatch_command(script), SUBMIT_TIMEOUT, env=env, cwd=cwd)
         if done.code == 0:
             return commands.parse_sbatch(done.stdout)
@@ -58,6 +59,21 @@ class SlurmScheduler:
         reason, hint = answers.explain_sbatch_error(done.stderr)
         kind = "limit" if re.search(_SUBMIT_LIMIT, done.stderr) else "refused"
         raise AgentError(kind, reason, words, hint)
+
+    def _refuse_unshared(self, script: str, env: Dict[str, str]) -> None:
+        """No run is sent to where its files are not."""
+        found = unshared.known(env)
+        if found is None:
+            return
+
+        def expand(names: str) -> List[str]:
+            return self._query(["scontrol", "show", "hostnames", names]).stdout.split()
+
+        with open(script) as f:
+            why = unshared.why_not(found, f.read(), env, expand)
+        if why:
+            hint = "leave it out, or name a partition whose hosts have that directory"
+            raise AgentError("unshared", why, [], hint)
 
     def status(self, job_ids: Sequence[str]) -> List[JobStatus]:
         """All jobs of this user that the controller remembers, in one call."""

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from slurm import stack
-from slurm.cli import DONE, REFUSED, UNREACHABLE
+from slurm.cli import DONE, REFUSED, UNREACHABLE, cluster_hosts
 from slurm.cli.cluster_life import (
     Asked,
     Dir,
@@ -30,6 +30,8 @@ from slurm.stack import ClusterStatus, life, site
 from slurm.stack.plan import container_plan
 from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.render import rendered, write
+
+__all__ = ["app", "cluster_hosts"]
 
 
 @app.command
@@ -195,6 +197,7 @@ def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
     version: Slurm's; doing: a step that was interrupted, or "";
     controller: the service that has the queue, or "";
     services: a list of {name, container, state, healthy, address, image};
+    hosts: {another host: "joined", "missing" or "not answering"};
     jobs: {state: count}.
     """
     directory = place(name, dir)

@@ -14,6 +14,7 @@ from slurm.cli import DONE, REFUSED, UNREACHABLE
 from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
 from slurm.stack import change, health, life, record
+from slurm.stack import join as joining
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.fleet import some
 from slurm.stack.read import FILE_NAME, parse_topology
@@ -124,6 +125,9 @@ def up_in_containers(
     for notice in stack.plan.notices:
         print(f"note: {notice}")
     _print_pages(stack)
+    for host, state in joining.hosts(stack, stack.fleet.states()).items():
+        if state == "missing":
+            print(f"{host} has not joined: slurm cluster join {host} {name}")
     print(
         f"\nnow type:\n  slurm cluster exec {name} sinfo\nor in Python:\n"
         f'  Cluster.from_stack("{name}")\n\nand at the end:\n  slurm cluster down {name}'
@@ -162,6 +166,11 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"\n{'node':<18}state")
     for node, state in found.nodes.items():
         print(f"{node:<18}{state}")
+    if found.hosts:
+        print(f"\n{'host':<18}state")
+    for host, state in found.hosts.items():
+        more = f"; slurm cluster join {host} {found.name}" if state == "missing" else ""
+        print(f"{host:<18}{state}{more}")
     if found.jobs:
         print("\njobs: " + ", ".join(f"{count} {state}" for state, count in found.jobs.items()))
     return code

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurm.stack import mend
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.join import hosts
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class StackStatus:
     controller: str
     services: tuple[ServiceStatus, ...]
     nodes: dict[str, str]
+    hosts: dict[str, str]
     jobs: dict[str, int]
     enforcement: str
     notes: tuple[str, ...]
@@ -56,6 +58,8 @@ def look(directory: Path) -> StackStatus:
     controller = stack.fleet.in_charge() if healthy else ""
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
+    # A host that has not joined yet is no fault; one that does not answer any more is.
+    nodes |= {node.name: told[node.name] for node in stack.plan.joined if node.name in told}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
     left = mend.look(stack.fleet).notes(directory) if controller else ()
     return StackStatus(
@@ -68,6 +72,7 @@ def look(directory: Path) -> StackStatus:
         controller=controller,
         services=services,
         nodes=nodes,
+        hosts=hosts(stack, told) if controller else {},
         jobs=stack.fleet.counts() if controller else {},
         enforcement=stack.plan.enforcement,
         notes=(*stack.plan.notices, *left),

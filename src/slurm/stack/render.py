@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurm.errors import StackError
+from slurm.stack import hosts
 from slurm.stack.compose import WRITTEN, compose, secret_names
 from slurm.stack.conf import accounting_commands, conf_files, slurmdbd_conf
 from slurm.stack.confcheck import check_files
@@ -48,6 +49,7 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
         **_accounting(plan),
         **_login(plan),
         **monitoring_files(plan),
+        **hosts.unshared(plan),
     }
     problems = check_files({Path(n).name: text for n, text in texts.items()}, plan.version)
     if problems:
@@ -60,6 +62,10 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
     secrets = template("make-secrets.sh").replace("@NAMES@", " ".join(secret_names(plan)))
     return {
         **{name: File(text) for name, text in texts.items()},
+        **{
+            name: File(text, 0o755 if name.endswith(".sh") else 0o644)
+            for name, text in hosts.host_files(plan).items()
+        },
         "entrypoint.sh": File(template("entrypoint.sh"), 0o755),
         "make-secrets.sh": File(secrets, 0o755),
     }

@@ -186,10 +186,39 @@ accounting() {
 }
 
 slurmd() {
+  local joining=()
   identity root
   users
   retry slurmctld any_controller
-  RUNTIME_DIRECTORY=/run/slurm exec slurmd -D -N "$SLURM_NODE"
+  if [ -n "${SLURM_HOST_ADDRESS:-}" ]; then
+    # The cluster knows this node by its host's address, which is this container's own, too: what
+    # starts here for this node must not go out and come back in.
+    ip address add "$SLURM_HOST_ADDRESS/32" dev lo 2> /dev/null || true
+    joining=(-Z --conf-server "slurmctld:$SLURMCTLD_PORT" --conf "$(has) $SLURM_NODE_WORDS")
+    say "joins with ${joining[*]}"
+  fi
+  RUNTIME_DIRECTORY=/run/slurm exec slurmd -D -N "$SLURM_NODE" "${joining[@]}"
+}
+
+# has: CPUs and memory of a node that joins, what the topology says at most and never more than this
+# container may use; SLURM_RESERVED is what slurmd itself needs of it.
+has() {
+  local cpus=$SLURM_CPUS memory=$SLURM_MEMORY
+  cpus=$(least "$cpus" "$(nproc)" "$(quota)")
+  memory=$(least "$memory" "$(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)" \
+    "$(mebibytes /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes)")
+  echo "CPUs=$cpus CoresPerSocket=$cpus RealMemory=$((memory - SLURM_RESERVED))"
+}
+
+least() { printf '%s\n' "$@" | grep -E '^[1-9][0-9]{0,9}$' | sort -n | head -n 1; }
+
+mebibytes() { cat "$@" 2> /dev/null | awk '/^[0-9]+$/ {print int($1 / 1048576); exit}'; }
+
+# quota: whole CPUs of the time that the container may have; nothing where there is no limit.
+quota() {
+  { cat /sys/fs/cgroup/cpu.max 2> /dev/null ||
+    paste /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } \
+    2> /dev/null | awk '$1 ~ /^[0-9]+$/ {n = int($1 / $2); print n ? n : 1}'
 }
 
 slurmrestd() {
@@ -272,6 +301,10 @@ health_login() {
 health_prometheus() { http_answers 9090 /-/ready; }
 health_node-exporter() { http_answers 9100 /metrics; }
 health_slurm-exporter() { http_answers "$EXPORTER_PORT" /-/ready; }
+
+# Where hosts are several each container publishes ports of its own; slurm.conf includes this file.
+[ -z "${SRUN_PORTS:-}" ] ||
+  printf 'SrunPortRange=%s\nSlurmdPort=%s\n' "$SRUN_PORTS" "${SLURM_NODE_PORT:-6818}" > /run/slurm-ports.conf
 
 role=${1:-}
 if [ "$role" = health ]; then
