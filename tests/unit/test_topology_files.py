@@ -103,7 +103,9 @@ def shown(case: str) -> dict[str, str]:
     """The files as they are recorded: an image's name changes with every word of its content."""
     files = rendered(plan(case))
     return {
-        name: re.sub(r"(localhost/slurm-sdk/\S+)-[0-9a-f]{12}", r"\1-CONTENT", file.text)
+        name: re.sub(
+            r"(localhost/slurm-sdk/\S+-|slurm-sdk\.spec=)[0-9a-f]{12,16}\b", r"\1CONTENT", file.text
+        )
         for name, file in files.items()
         if name not in ALWAYS and Path(name).name not in ("Containerfile", "entrypoint.sh")
     }
