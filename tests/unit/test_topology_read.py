@@ -157,7 +157,9 @@ WRONG = {
     "line of ours": ('[conf]\nslurm = ["ClusterName=x"]\n', 2, "decided by the topology", "keys"),
     "line that is none": ('[conf]\ncgroup = ["yes please"]\n', 2, "is not KEY=VALUE", "such as"),
     "password as a line": ('[conf]\nslurmdbd = ["StoragePass=x"]\n', 2, "no secret", "secrets"),
-    "login of native": ('engine = "native"\n[login]\nenabled = true\n', 3, "a login node", "podman"),
+    "backup of native": (
+        'engine = "native"\n[controller]\nbackup = true\n', 3, "a backup controller", "podman"
+    ),
     "list for a text": ('name = ["a"]\n', 1, "in quotes, not ['a']", '"..."'),
     "text for a list": (NODES + 'features = "gpu"\n', 3, "must be a list", "['gpu']"),
     "feature twice": (NODES + 'features = ["a", "a"]\n', 3, "twice", "remove one"),

@@ -10,10 +10,10 @@ from typing import Annotated, NamedTuple
 
 from cyclopts import App, Parameter
 
-from slurm.cli import DONE, REFUSED, UNREACHABLE
+from slurm.cli import DONE, REFUSED, UNREACHABLE, cluster_native
 from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
-from slurm.stack import change, health, life, record
+from slurm.stack import change, health, life, native_life, record
 from slurm.stack import join as joining
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.fleet import some
@@ -112,10 +112,7 @@ def up_in_containers(
             hint="leave --engine out, or change the file",
         )
     if topology.engine == "native":
-        raise OptionError(
-            f"{source} has engine = 'native', which takes no file yet",
-            hint="slurm cluster up --engine native --dir DIRECTORY --nodes N",
-        )
+        return cluster_native.up_from_file(dir, topology, text, json=json)
     directory = (dir or record.default_directory(topology.name)).expanduser().resolve()
     stack = life.up(directory, topology, text, say)
     if json:
@@ -202,7 +199,10 @@ def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     if not _agreed(f"Destroy the cluster in {directory} with all its data?", yes):
         print("nothing was done")
         return REFUSED
-    life.destroy(directory, say)
+    if in_containers(directory):
+        life.destroy(directory, say)
+    else:
+        native_life.destroy(directory)
     return DONE
 
 
@@ -217,7 +217,10 @@ def logs(
     follow: Annotated[bool, Parameter(negative="", help="Go on as they come.")] = False,
 ) -> int:
     """Show what services said last, each line with its service."""
-    stack = open_stack(place(name, dir))
+    directory = place(name, dir)
+    if not in_containers(directory):
+        return cluster_native.show_logs(directory, service, lines, follow=follow)
+    stack = open_stack(directory)
     chosen = [_service(stack, service)] if service else [c.service for c in stack.containers]
     if follow and service:
         program = [stack.engine.program, "logs", "--follow", "--tail", str(lines)]
@@ -263,6 +266,8 @@ def shell(
 
 
 def _inside(directory: Path, words: list[str], service: str | None, user: str | None) -> int:
+    if not in_containers(directory):
+        return cluster_native.run_inside(directory, words)
     stack = open_stack(directory)
     usual = "login" if "login" in stack.plan.addresses else "slurmctld"
     where = _service(stack, service) if service else usual
@@ -305,6 +310,8 @@ def apply(
     """Change a running cluster to what a topology file says now; shows the difference first."""
     directory = place(name, dir)
     text = (topology or directory / FILE_NAME).read_text(encoding="utf-8")
+    if not in_containers(directory):
+        return cluster_native.apply(directory, text, dry_run=dry_run)
     return _change(directory, text, patience, dry_run)
 
 

@@ -59,6 +59,11 @@ class Stack:
 def open_stack(directory: Path, say: Say = lambda _: None) -> Stack:
     """The cluster that lies in a directory."""
     record = records.load(directory)
+    if record is None and (directory / "cluster.json").exists():
+        raise StackError(
+            f"the cluster in {directory} is one of plain processes, which cannot do this",
+            hint='make one in containers: engine = "podman" in its cluster.toml',
+        )
     if record is None:
         raise StackError(
             f"no cluster in containers was made in dir={str(directory)!r}",

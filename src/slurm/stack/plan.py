@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm.errors import StackError
@@ -298,6 +298,15 @@ def _nodes(
             used[group.host] = turn + 1
             given[group.host] = given.get(group.host, 0) + len(gpus)
             number += 1
+
+
+def gpus_of(groups: Sequence[Nodes], site: Site) -> list[tuple[Gpu, ...]]:
+    """The GPUs of nodes of one host, each given by its group."""
+    found: list[tuple[Gpu, ...]] = []
+    for turn, group in enumerate(groups):
+        taken = sum(map(len, found))
+        found.append(_gpus(group, site, first_of_host=turn == 0, taken=taken))
+    return found
 
 
 def _gpus(group: Nodes, site: Site, *, first_of_host: bool, taken: int) -> tuple[Gpu, ...]:

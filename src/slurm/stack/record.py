@@ -90,15 +90,11 @@ class Record:
 
     def register(self, arguments: dict[str, object]) -> None:
         """Let `Cluster.from_stack` and the commands find this cluster by its name."""
-        index = stack_file(self.name)
-        index.parent.mkdir(parents=True, exist_ok=True)
-        entry = {"dir": str(self.directory), "engine": self.engine, "cluster": arguments}
-        _put(index, _text(entry))
+        register(self.name, self.directory, self.engine, arguments)
 
     def forget(self) -> None:
         """The opposite of `register`."""
-        if directory_of(self.name) == self.directory:
-            stack_file(self.name).unlink(missing_ok=True)
+        forget(self.name, self.directory)
         (self.directory / _FILE).unlink(missing_ok=True)
 
 
@@ -119,6 +115,19 @@ def load(directory: Path) -> Record | None:
     import msgspec
 
     return msgspec.convert(document, Record, dec_hook=lambda _, text: Path(text))
+
+
+def register(name: str, directory: Path, engine: str, arguments: dict[str, object]) -> None:
+    """Let a cluster be found by its name; `arguments` are those of `Cluster` for it."""
+    index = stack_file(name)
+    index.parent.mkdir(parents=True, exist_ok=True)
+    _put(index, _text({"dir": str(directory), "engine": engine, "cluster": arguments}))
+
+
+def forget(name: str, directory: Path) -> None:
+    """The opposite of `register`, if the name is this directory's."""
+    if directory_of(name) == directory:
+        stack_file(name).unlink(missing_ok=True)
 
 
 def directory_of(name: str) -> Path | None:

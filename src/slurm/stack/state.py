@@ -37,7 +37,10 @@ class State:
         document = {
             "version": _VERSION,
             "engine": "native",
-            **msgspec.to_builtins(self, enc_hook=str),
+            # A duration is a number with a form of its own; all else is a path.
+            **msgspec.to_builtins(
+                self, enc_hook=lambda v: int(v) if isinstance(v, int) else str(v)
+            ),
         }
         path = self.cluster.directory / _FILE
         fresh = path.with_name(_FILE + ".new")
@@ -66,6 +69,17 @@ def load(directory: Path) -> State | None:
     import msgspec
 
     return msgspec.convert(document, State, dec_hook=lambda _, text: Path(text))
+
+
+def made(directory: Path) -> State:
+    """The cluster of plain processes that was made in a directory."""
+    state = load(directory)
+    if state is None:
+        raise StackError(
+            f"no cluster was ever made in dir={str(directory)!r}",
+            hint=f"bring one up: slurm cluster up --engine native --dir {directory}",
+        )
+    return state
 
 
 @contextlib.contextmanager
