@@ -131,6 +131,9 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
     record.site = replace(record.site, without=_not_to_be_had(record))
     if save:
         record.save()
+        if records.directory_of(record.name) is None:
+            # What does not come up must be looked at, and removed, by its name.
+            record.register({})
     plan = record.plan()
     wanted = {c.image for c in containers(plan, record.directory)}
     for image in images(plan).values():
