@@ -185,6 +185,8 @@ def await_health(stack: Stack, container: Container) -> None:
 
     One that ends again and again is not waited for.
     """
+    if stack.engine.healthy(container):
+        return
     patience = _PATIENCE.get(container.service, _USUAL_PATIENCE)
     before = _restarts(stack, container)
 

@@ -59,7 +59,9 @@ class Fleet:
         return f"{self._engine.cluster}-{(running or self._controllers)[0]}"
 
     def in_charge(self) -> str:
-        """The controller that has the queue; "" where none answers."""
+        """Of two controllers the one that has the queue, or the only one; "" where none answers."""
+        if len(self._controllers) == 1:
+            return self._controllers[0] if self.answers() else ""
         for name in self._controllers:
             asked = (f"{self._engine.cluster}-{name}", ENTRY, "health", "in-charge")
             if self._engine.execute(*asked, patience=20).code == 0:

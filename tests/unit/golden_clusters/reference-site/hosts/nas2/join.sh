@@ -41,7 +41,7 @@ bring lab-nas2-slurmd-qnap2 \
   --label slurm-sdk.cluster=lab-nas2 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap2 \
-  --label slurm-sdk.spec=9e3d5f3d06b4df9f \
+  --label slurm-sdk.spec=CONTENT \
   --hostname slurmd-qnap2 \
   --init \
   --restart unless-stopped \
