@@ -239,8 +239,17 @@ def stack_file(name: str) -> Path:
 
 
 def stack_names() -> list[str]:
-    """The names of the clusters that were brought up here."""
-    return sorted(path.stem for path in stack_file("any").parent.glob("*.json"))
+    """The names of the clusters that were brought up here; one whose directory is gone is none."""
+    return sorted(path.stem for path in stack_file("any").parent.glob("*.json") if _is_there(path))
+
+
+def _is_there(index: Path) -> bool:
+    import json
+
+    try:
+        return Path(json.loads(index.read_text(encoding="utf-8"))["dir"]).is_dir()
+    except (OSError, ValueError, KeyError):
+        return True  # whoever opens it says what is wrong with it
 
 
 def load_stack(name: str) -> dict[str, Any]:

@@ -227,6 +227,10 @@ def register(stack: Stack) -> None:
             "hostname": address,
             "port": port,
             "username": stack.plan.users[0].name,
+            # Nodes may reach no index of packages, and their Python need not be the caller's: code
+            # is sent as it is, and found by its name.
+            "packaging": "source",
+            "python": "/usr/bin/python3",
             "identity_file": str(record.directory / "secrets" / LOGIN_KEY),
             "ssh_options": {
                 "UserKnownHostsFile": str(hosts),
