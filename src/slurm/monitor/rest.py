@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from slurm.api import rest_jobs
+from slurm.api import rest_rows
 from slurm.api.rest_client import RestClient, number_of
 from slurm.api.slurm_answers import PartitionStatus
 from slurm.errors import RestError
@@ -90,11 +90,11 @@ class RestSource:
     def _lag(self, ended: dict[str, int], now: int | None) -> float | None:
         if not ended or now is None:
             return None
-        query = rest_jobs.accounting_query(list(ended), min(ended.values()) - 86400)
+        query = rest_rows.accounting_query(list(ended), min(ended.values()) - 86400)
         answer = self._maybe("jobs/", query=query, plugin="slurmdb")
         if answer is None:
             return None
-        rows = map(rest_jobs.accounting_row, answer.get("jobs") or ())
+        rows = map(rest_rows.accounting_row, answer.get("jobs") or ())
         return sharing.accounting_lag("\n".join(f"{r.job_id}|{r.state}" for r in rows), ended, now)
 
     def _list(self, path: str, name: str) -> list[dict[str, Any]]:
@@ -114,7 +114,7 @@ class RestSource:
 def job_line(job: Mapping[str, Any]) -> str:
     """A job as the row that squeue prints of it."""
     try:
-        status = rest_jobs.controller_row(job)
+        status = rest_rows.controller_row(job)
         whole = number_of(job.get("het_job_id"))
         part = number_of(job.get("het_job_offset")) or 0
         limit = number_of(job.get("time_limit"))
@@ -144,7 +144,7 @@ def job_line(job: Mapping[str, Any]) -> str:
 def node_lines(node: Mapping[str, Any]) -> Iterator[str]:
     """A node as the rows that sinfo prints of it, one for each of its partitions."""
     try:
-        known = rest_jobs.node_row(node)
+        known = rest_rows.node_row(node)
         free = known.cpus - known.allocated_cpus
         base, flags = nodes.parse_state(known.state)
         idle = free if base in ("allocated", "idle", "mixed") and "drain" not in flags else 0
@@ -176,10 +176,10 @@ def partitions_of(
     used, found, bad = [], list[PartitionStatus](), 0
     for host in hosts:
         with contextlib.suppress(*_DAMAGED):  # counted among the nodes
-            used.append(dict(rest_jobs.node_row(host)._asdict()))
+            used.append(dict(rest_rows.node_row(host)._asdict()))
     for row in rows:
         try:
-            found.append(rest_jobs.partition_row(row, used))
+            found.append(rest_rows.partition_row(row, used, default=""))
         except _DAMAGED:
             bad += 1
     return tuple(found), bad

@@ -1,135 +1,17 @@
-"""Between sbatch's options and slurmrestd's JSON, and from its rows to ours; pure functions."""
+"""From slurmrestd's rows to ours: jobs, nodes, partitions, limits; pure functions."""
 
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from slurm.api.embedded import values
-from slurm.api.embedded.sbatch_lines import read_options
+from slurm.api.agent import AgentError
 from slurm.api.rest_client import number_of
 from slurm.api.slurm_answers import NodeStatus, PartitionStatus
-from slurm.api.slurm_commands import JobStatus, accounted_path
+from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration
-
-
-class NotOverRest(ValueError):
-    """An option that slurmrestd has no word for."""
-
-
-def _number(value: int) -> dict[str, object]:
-    return {"set": True, "number": value}
-
-
-def _minutes(text: str) -> dict[str, object]:
-    seconds = values.read_time(text)
-    if seconds is None:
-        return {"set": True, "infinite": True}
-    return _number(-(-seconds // 60))
-
-
-def _signal(text: str) -> dict[str, Any]:
-    found = re.fullmatch(r"(?:([RB]+):)?([A-Za-z0-9]+)(?:@(\d+))?", text)
-    if found is None:
-        raise NotOverRest(f"--signal={text} cannot be read")
-    flags = {"B": "BATCH_JOB", "R": "ALLOW_RESERVATION_OVERLAP"}
-    said = [flags[letter] for letter in found[1] or ""]
-    return {
-        "kill_warning_signal": found[2],
-        "kill_warning_delay": _number(int(found[3] or 60)),
-        **({"kill_warning_flags": said} if said else {}),
-    }
-
-
-def _words(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: text}
-
-
-def _whole(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: int(text)}
-
-
-def _memory(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: _number(values.read_memory(name, text))}
-
-
-def _list(name: str) -> Callable[[str], dict[str, Any]]:
-    return lambda text: {name: text.split(",")}
-
-
-def _true(name: str, value: object = True) -> Callable[[str], dict[str, Any]]:
-    return lambda _: {name: value}
-
-
-#: What each option of sbatch becomes in the description of a job.
-_OPTIONS: dict[str, Callable[[str], dict[str, Any]]] = {
-    "account": _words("account"),
-    "array": _words("array"),
-    "chdir": _words("current_working_directory"),
-    "comment": _words("comment"),
-    "constraint": _words("constraints"),
-    "container": _words("container"),
-    "cpus-per-task": _whole("cpus_per_task"),
-    "cpus-per-gpu": lambda text: {"cpus_per_tres": f"gres/gpu:{text}"},
-    "dependency": _words("dependency"),
-    "error": _words("standard_error"),
-    "exclude": _list("excluded_nodes"),
-    "exclusive": lambda text: {"shared": [text or "none"]},
-    "gpus": lambda text: {"tres_per_job": f"gres/gpu:{text}"},
-    "gpus-per-node": lambda text: {"tres_per_node": f"gres/gpu:{text}"},
-    "gpus-per-task": lambda text: {"tres_per_task": f"gres/gpu:{text}"},
-    "gres": lambda text: {"tres_per_node": text},
-    "hold": _true("hold"),
-    "input": _words("standard_input"),
-    "job-name": _words("name"),
-    "licenses": _words("licenses"),
-    "mail-type": lambda text: {"mail_type": text.upper().split(",")},
-    "mail-user": _words("mail_user"),
-    "mem": _memory("memory_per_node"),
-    "mem-per-cpu": _memory("memory_per_cpu"),
-    "nice": lambda text: {"nice": int(text or 100)},
-    "no-requeue": _true("requeue", False),
-    "nodelist": _list("required_nodes"),
-    "nodes": _words("nodes"),
-    "ntasks": _whole("tasks"),
-    "ntasks-per-node": _whole("tasks_per_node"),
-    "open-mode": lambda text: {"open_mode": [text.upper()]},
-    "output": _words("standard_output"),
-    "partition": _words("partition"),
-    "qos": _words("qos"),
-    "requeue": _true("requeue"),
-    "reservation": _words("reservation"),
-    "signal": _signal,
-    "time": lambda text: {"time_limit": _minutes(text)},
-    "time-min": lambda text: {"time_minimum": _minutes(text)},
-    "wckey": _words("wckey"),
-}
-#: What acts in sbatch itself: the environment is sent whole.
-_DONE_HERE = ("export", "parsable", "quiet")
-
-
-def job_of(script: str, env: Mapping[str, str], cwd: str) -> dict[str, Any]:
-    """The description of the job that a script's own lines ask for."""
-    job: dict[str, Any] = {"current_working_directory": cwd}
-    for name, text in read_options(script).items():
-        if name in _DONE_HERE:
-            continue
-        if name == "begin":
-            job["begin_time"] = _number(values.read_begin(text, time.time()))
-        elif name == "kill-on-invalid-dep":
-            job.setdefault("flags", []).append(
-                "KILL_INVALID_DEPENDENCY" if text == "yes" else "NO_KILL_INVALID_DEPENDENCY"
-            )
-        elif name in _OPTIONS:
-            job.update(_OPTIONS[name](text))
-        else:
-            raise NotOverRest(f"--{name} has no word in slurmrestd")
-    # Without a PATH the job's own shell finds nothing.
-    job["environment"] = [f"{k}={v}" for k, v in env.items() if "\n" not in v] or ["LC_ALL=C"]
-    return job
 
 
 def controller_row(row: Mapping[str, Any]) -> JobStatus:
@@ -234,7 +116,26 @@ def node_row(row: Mapping[str, Any]) -> NodeStatus:
     )
 
 
-def partition_row(row: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) -> PartitionStatus:
+def default_partition(
+    rows: Sequence[Mapping[str, Any]], jobs: Callable[[], Sequence[Mapping[str, Any]]]
+) -> str:
+    """The partition of jobs that name none.
+
+    Only the newest slurmrestd says so; of an older one it is seen in jobs that named none, or, if
+    there is only one partition, taken to be that.
+    """
+    told = [row["name"] for row in rows if "DEFAULT" in (row.get("flags") or ())]
+    if told or all("flags" in row for row in rows):
+        return str(told[0]) if told else ""
+    if len(rows) == 1:
+        return str(rows[0]["name"])
+    seen = (j["partition"] for j in jobs() if "USING_DEFAULT_PARTITION" in (j.get("flags") or ()))
+    return str(next(seen, ""))
+
+
+def partition_row(
+    row: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], default: str
+) -> PartitionStatus:
     """A partition of `/partitions/`, with the use of its nodes counted from those."""
     mine = [node for node in nodes if row["name"] in node["partitions"]]
     used = [node for node in mine if node["state"].startswith(("ALLOCATED", "MIXED"))]
@@ -244,7 +145,7 @@ def partition_row(row: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]]) ->
     about = row.get("partition") or {}
     return PartitionStatus(
         name=str(row["name"]),
-        default="DEFAULT" in (about.get("flags") or row.get("flags") or ()),
+        default=row["name"] == default,
         available="+".join(about.get("state") or ()).lower(),
         time_limit=_limit(row, "maximums"),
         default_time=_limit(row, "defaults") if number_of(_time(row, "defaults")) else "",
@@ -265,4 +166,56 @@ def _time(row: Mapping[str, Any], which: str) -> object:
 
 def _limit(row: Mapping[str, Any], which: str) -> str:
     minutes = number_of(_time(row, which))
-    return "infinite" if minutes is None else format_duration(minutes * 60)
+    # As sinfo writes it: 1:00:00, 30:00.
+    return "infinite" if minutes is None else re.sub("^(00:)?0?", "", format_duration(minutes * 60))
+
+
+# ---- limits -------------------------------------------------------------------------------------
+
+
+def settings(answer: Mapping[str, Any]) -> dict[str, str]:
+    """The controller's settings by name as `scontrol show config` writes them: plain text."""
+    told = [answer.get("slurm_conf") or {}, answer.get("slurm_conf_meta") or {}]
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        for part in told
+        for name, value in part.items()
+        if not isinstance(value, dict)
+    }
+
+
+def submit_limit(accounts: Mapping[str, Any], qos: Mapping[str, Any]) -> int | None:
+    """The lowest number of jobs that the user may have queued; None for no such limit."""
+    found = []
+    for row in accounts.get("associations") or ():
+        jobs = row["max"]["jobs"]
+        found += [jobs["total"], jobs["per"]["submitted"]]
+    for row in qos.get("qos") or ():
+        jobs = row["limits"]["max"]["jobs"]
+        found += [jobs["count"], jobs["per"]["user"]]
+    return min((n for n in map(number_of, found) if n), default=None)
+
+
+# ---- which jobs ---------------------------------------------------------------------------------
+
+
+def numbers_of(job_ids: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Iterator[int]:
+    """The number of each job: an element that has begun has one of its own, the others share one.
+
+    What the others share can be changed for all of them only.
+    """
+    wanted = set(job_ids)
+    for row in rows:
+        status = controller_row(row)
+        meant = {one.job_id for one in expand_rows([status])}
+        if not wanted & meant:
+            continue
+        if not meant <= wanted:
+            left = ", ".join(sorted(meant - wanted)[:3])
+            raise AgentError(
+                "request",
+                f"slurmrestd changes what is pending of an array as a whole: {left} would change",
+                [],
+                "name all elements that wait, or use scontrol on the login node",
+            )
+        yield int(row["job_id"])
