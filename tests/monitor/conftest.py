@@ -45,7 +45,7 @@ def until(what: str, true: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.2)
 
 
-def sbatch(*options: str, script: str = "sleep 300") -> str:
+def sbatch(*options: str, script: str = "sleep 1800") -> str:
     """Submit a script; its job id."""
     words = ["sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script]
     return _slurm(*words).strip()
