@@ -105,6 +105,14 @@ class Served:
         return None
 
 
+def commands_follow_collections(one: Served) -> bool:
+    """Whether Slurm was asked four things for each collection, and four more every two minutes."""
+    commands = one.value("slurm_sdk_commands_total") or 0
+    collections = one.value("slurm_sdk_collections_total") or 0
+    age = time.time() - (one.value("slurm_sdk_start_timestamp_seconds") or 0)
+    return 0 < commands <= 4 * (collections + 1) + 4 * (age // 120 + 1)
+
+
 @contextmanager
 def exporting(
     *options: str, command: tuple[str, ...] = (), cwd: Path | None = None
