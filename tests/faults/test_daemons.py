@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -181,6 +180,16 @@ def test_a_running_job_that_ends_well_although_it_was_forgotten_keeps_its_value(
     assert slurm.crash_and_forget(submit).result(SOON) == "done"
 
 
+def run_again_elsewhere(slurm: BreakableSlurm, job: Job[Any], ran_on: str) -> None:
+    """Let a job start anew that the controller believes held.
+
+    The node where it ran calls its id a duplicate until the old credential has expired, and Slurm
+    drains that node: another one starts it at once.
+    """
+    slurm.run("scontrol", "update", f"jobid={job.id}", f"ExcNodeList={ran_on}")
+    slurm.run("scontrol", "release", job.id)
+
+
 @pytest.mark.parametrize("requeue", [False, True], ids=["no requeue", "requeue"])
 def test_a_job_that_a_forgetful_controller_starts_anew_runs_once(
     slurm: BreakableSlurm, cluster: Cluster, impatient: None, tmp_path: Path, requeue: bool
@@ -190,32 +199,22 @@ def test_a_job_that_a_forgetful_controller_starts_anew_runs_once(
     def work(marks: str) -> str:
         with open(marks, "a") as f:
             f.write(os.environ["SLURM_JOB_ID"] + "\n")
-        return "done"
+        return os.environ["SLURMD_NODENAME"]
 
     # Held, so that the controller saves it as waiting; what comes then it will have forgotten.
     job = cluster.submit(task(work), hold=True, requeue=requeue)(str(marks))
 
-    def let_it_run() -> None:
+    def let_it_run() -> str:
         job.release()
-        assert job.result(SOON) == "done"
+        return job.result(SOON)
 
-    slurm.crash_and_forget(let_it_run)
-    # A node refuses an id that has just ended there for as long as its credential lives.
-    time.sleep(10)
+    ran_on = slurm.crash_and_forget(let_it_run)
+    run_again_elsewhere(slurm, job, ran_on)
     word = "nothing to run" if requeue else "is not run again"
-
-    def told() -> bool:
-        # Slurm holds a job again whose node refused it.
-        if slurm.state(job.id) == "PENDING":
-            with contextlib.suppress(subprocess.CalledProcessError):  # it began meanwhile
-                slurm.run("scontrol", "release", job.id)
-            time.sleep(1)
-        return word in job.stderr()
-
-    eventually(told)
+    eventually(lambda: word in job.stderr())
     eventually(lambda: slurm.state(job.id) == "COMPLETED")
     assert marks.read_text() == f"{job.id}\n"
-    assert Cluster(job_base_dir=cluster.base).attach(job.run).result(SOON) == "done"
+    assert Cluster(job_base_dir=cluster.base).attach(job.run).result(SOON) == ran_on
 
 
 @pytest.mark.full
@@ -224,29 +223,21 @@ def test_an_element_that_a_forgetful_controller_starts_anew_runs_once(
 ) -> None:
     marks = tmp_path / "marks"
 
-    def work(number: int, marks: str) -> int:
+    def work(number: int, marks: str) -> str:
         with open(marks, "a") as f:
             f.write(f"{number}\n")
-        return number
+        return os.environ["SLURMD_NODENAME"]
 
     array = cluster.submit(task(work), hold=True).map([(n, str(marks)) for n in range(3)])
 
-    def let_it_run() -> None:
+    def let_it_run() -> list[str]:
         for job in array:
             job.release()
-        assert array.results(SOON) == [0, 1, 2]
+        return array.results(SOON)
 
-    slurm.crash_and_forget(let_it_run)
-    time.sleep(10)
-
-    def told() -> bool:
-        for job in array:
-            if slurm.state(job.id) == "PENDING":
-                slurm.run("scontrol", "release", job.id)
-        time.sleep(1)
-        return all("is not run again" in job.stderr() for job in array)
-
-    eventually(told)
+    for job, ran_on in zip(array, slurm.crash_and_forget(let_it_run), strict=True):
+        run_again_elsewhere(slurm, job, ran_on)
+    eventually(lambda: all("is not run again" in job.stderr() for job in array))
     assert sorted(marks.read_text().split()) == ["0", "1", "2"]
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks: the first ones are near, for most jobs are short.
 FIRST_LOOK, LONGEST_PAUSE = 0.05, 5.0
-#: A look at the GPUs starts a program.
-GPU_PAUSE = 10.0
+#: A look at the GPUs starts a program: it is worth it for a job that has begun to compute.
+FIRST_GPU_LOOK, GPU_PAUSE = 1.0, 10.0
 _GPU_FIELDS = "index,utilization.gpu,memory.used,memory.total"
 
 
@@ -31,7 +31,8 @@ class Usage:
         self._group = _group()
         self._memory = self._anon = self._cache = 0
         self._gpus = {}  # type: Dict[str, List[Tuple[float, float, float]]]
-        self._gpu_at = 0.0
+        self._gpu_pause = FIRST_GPU_LOOK
+        self._gpu_at = self._begin + FIRST_GPU_LOOK
         self._alive = _thread.allocate_lock()
 
     def __enter__(self) -> Usage:
@@ -56,7 +57,8 @@ class Usage:
             self._anon = max(self._anon, anon)
             self._cache = max(self._cache, cache)
         if time.time() >= self._gpu_at and _has_gpus():
-            self._gpu_at = time.time() + GPU_PAUSE
+            self._gpu_at = time.time() + self._gpu_pause
+            self._gpu_pause = min(self._gpu_pause * 2, GPU_PAUSE)
             for index, busy, used, total in read_gpus():
                 self._gpus.setdefault(index, []).append((busy, used, total))
 
