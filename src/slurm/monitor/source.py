@@ -1,4 +1,4 @@
-"""Where a snapshot comes from: Slurm's commands, here or over SSH, or slurmrestd."""
+"""Where a snapshot comes from: Slurm's commands, slurmrestd, or the embedded scheduler."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from slurm.api.slurm_answers import PartitionStatus, parse_partitions, sinfo_com
 from slurm.api.slurm_commands import UnreadableAnswer
 from slurm.errors import SchedulerUnreachable
 from slurm.monitor import controller, nodes, queue, sharing
+from slurm.monitor.embedded import EmbeddedSource
 from slurm.monitor.rest import RestSource
 from slurm.monitor.sharing import Sharing
 from slurm.monitor.snapshot import Snapshot
@@ -36,6 +37,8 @@ class Source(Protocol):
 
 def source_of(backend: Backend) -> Source:
     """The way that a backend's Slurm is asked."""
+    if backend.kind == "embedded":
+        return EmbeddedSource(backend)
     scheduler = backend.agent.scheduler if isinstance(backend, LocalBackend) else None
     if isinstance(scheduler, RestScheduler):
         return RestSource(scheduler.client, PATIENCE)

@@ -29,13 +29,15 @@ from slurm.web.details import JOB_ID, detail
 from slurm.web.guard import Guard, form_of, session_of, with_cookie
 from slurm.web.logstream import log_events
 from slurm.web.markup import address
-from slurm.web.pieces import Page
+from slurm.web.pieces import Page, empty
 from slurm.web.sessions import STREAMS, Session, Sessions, refusal, user_of
 from slurm.web.shell import STATIC, login_page, trouble_words, welcome_page, whole_page
 from slurm.web.site import Scene, Site
 
 #: Seconds after which a stream says that it is alive, and how old its data are.
 TICK = 2.0
+#: Seconds that the first sight of a page waits for what it looks up.
+FIRST = 0.5
 Draw = Callable[..., Page]
 #: Path -> what draws it, and whether it holds what belongs to one session alone.
 PAGES: dict[str, tuple[Draw, bool]] = {
@@ -83,10 +85,20 @@ async def _page(site: Site, draw: Draw, own: bool, request: Request) -> Response
     render = partial(_rendered, site, draw, own, request, session_of(request))
     if "text/event-stream" in request.headers.get("accept", ""):
         return _stream(session_of(request), _page_events(site, render))
-    scene, page = await asyncio.to_thread(render)
+    drawing = asyncio.ensure_future(asyncio.to_thread(render))
+    try:
+        scene, page = await asyncio.wait_for(asyncio.shield(drawing), FIRST)
+    except asyncio.TimeoutError:
+        # Slurm takes its time: the page is there at once, and its stream brings what it shows.
+        scene, page = site.scene(session_of(request)), _waiting()
+        drawing.add_done_callback(lambda done: done.exception())
     theme = request.cookies.get("theme", "")
     text = await asyncio.to_thread(whole_page, site, scene, page, theme)
     return HTMLResponse(text, page.status)
+
+
+def _waiting() -> Page:
+    return Page("Looking it up", empty("Looking it up \u2026", mark="\u25f7"), "")
 
 
 def _rendered(

@@ -90,7 +90,8 @@ def detail(site: Site, scene: Scene, job_id: str) -> Detail:
     record: Mapping[str, str] = {}
     run = ""
     if site.cluster.backend.kind != "embedded":
-        record = site.answers.get(key, fresh, lambda: _record(site, scene.session, job_id))
+        asked = _one_of(row, job_id)
+        record = site.answers.get(key, fresh, lambda: _record(site, scene.session, asked))
     if not site.rules.per_user:
         run = site.answers.get(("run of", job_id), FINAL, lambda: _run_of(site, job_id))
     if run and row is None and not record:
@@ -109,6 +110,14 @@ def _row(scene: Scene, job_id: str) -> JobRow | None:
         return exact or group.row
     # A task that waits is part of the row of its array's rest.
     return next((row for row in group.rows if "[" in row.job_id), None)
+
+
+def _one_of(row: JobRow | None, job_id: str) -> str:
+    """The job to ask about: of an array one task, for all of them would be a long answer."""
+    if row is None or row.base != job_id:
+        return job_id
+    first = re.match(r"[0-9]+_\[?([0-9]+)", row.job_id)
+    return f"{job_id}_{first[1]}" if first else job_id
 
 
 def _mine(record: Mapping[str, str], session: Session) -> bool:
@@ -245,11 +254,17 @@ def _own(site: Site, found: Detail) -> Why:
 
 
 def _pending(site: Site, scene: Scene, found: Detail) -> Why:
+    base = found.job_id.partition("_")[0]
+    whole, one = scontrol_show_command(base), scontrol_show_command(_one_of(found.row, base))
+
     def ask(words: list[str]) -> str:
-        code, out, _ = command(site, scene.session, words)
+        # How many of an array run is in the queue already; Slurm is asked about one of it.
+        code, out, _ = command(site, scene.session, one if words == whole else words)
         return out if code == 0 else ""
 
     known = facts(ask, found.job_id)
+    group = scene.groups.get(base)
+    known["running"] = group.counts["active"] if group is not None else 0
     reason = str(known["job"].get("Reason") or (found.row.reason if found.row else "") or "None")
     names = {
         "job": found.job_id,

@@ -33,7 +33,7 @@ from slurm.web.site import Scene, Site
 from slurm.why import Why
 
 #: Cells of an array's grid on one page.
-CELLS = 2000
+CELLS = 1000
 
 
 def job_page(site: Site, scene: Scene, query: Mapping[str, str], job_id: str) -> Page:

@@ -16,7 +16,6 @@ from slurm.errors import OptionError
 from slurm.monitor.collector import STALE, Collector
 from slurm.monitor.exporter import is_loopback
 from slurm.monitor.serving import SHORTEST
-from slurm.web.embedded import EmbeddedCollector
 from slurm.web.logfiles import Opener
 from slurm.web.sessions import Sessions
 from slurm.web.site import Rules, Site
@@ -104,14 +103,12 @@ def prepared(
     try:
         cluster = connect()
         rules = Rules(asked.read_only, asked.per_user or asked.beyond)
-        kind = cluster.backend.kind
-        if rules.per_user and kind != "local":
+        if rules.per_user and cluster.backend.kind != "local":
             raise OptionError(
                 "several users need Slurm's own commands on this machine, for their tokens",
                 hint="start it on the cluster, or on loopback for yourself alone",
             )
-        made = EmbeddedCollector if kind == "embedded" else Collector
-        collector = made(cluster.backend, interval=asked.interval, stale_after=STALE)
+        collector = Collector(cluster.backend, interval=asked.interval, stale_after=STALE)
         site, sessions = Site(collector, cluster, opener, rules), Sessions()
         tls = asked.certificate is not None
         app = build_app(site, sessions, _names(asked), tls)

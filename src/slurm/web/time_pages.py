@@ -9,7 +9,7 @@ from slurm.web.charts import BOTTOM, RIGHT, WIDTH, Line, chart, columns, frame, 
 from slurm.web.cluster_pages import hosts
 from slurm.web.history import Point, Span, Wait
 from slurm.web.markup import Child, Html, address, h
-from slurm.web.pieces import Page, card, count, empty, kind_of, lasted
+from slurm.web.pieces import MARKS, Page, card, count, empty, kind_of, lasted
 from slurm.web.site import Scene, Site
 
 #: Hours that the timeline can show.
@@ -95,8 +95,14 @@ def gantt(spans: Sequence[Span], begin: float, end: float) -> Html:
         aria_label=label,
         cls="chart gantt",
     )
+    words = {"active": "runs", "good": "completed", "bad": "failed or cancelled"}
+    key = [
+        h("span", h("span", MARKS[kind], cls="mark"), word, cls=f"chip {kind}")
+        for kind, word in words.items()
+    ]
     more = f"{count(hidden)} more nodes are not drawn; choose a partition." if hidden > 0 else None
-    return h("figure", svg, h("p", more, cls="dim") if more else None)
+    said = h("p", more, cls="dim") if more else None
+    return h("figure", svg, h("figcaption", key, cls="key"), said)
 
 
 def _lanes(
@@ -131,8 +137,14 @@ def _bar(span: Span, x: float, wide: float, y: float, end: float) -> Html:
     )
     name: Child = None
     if wide > 46:
-        letters = max(1, int(wide / 6.2) - 1)
-        name = h("text", span.name[:letters], x=f"{x + 4:.1f}", y=y + _LANE - 4, cls="bar-name")
+        letters = max(1, int(wide / 6.2) - 3)
+        name = h(
+            "text",
+            f"{MARKS[kind]} {span.name[:letters]}",
+            x=f"{x + 4:.1f}",
+            y=y + _LANE - 4,
+            cls="bar-name",
+        )
     rect = h(
         "rect", x=f"{x:.1f}", y=y, width=f"{wide:.1f}", height=_LANE - 2, rx=2, cls=f"job {kind}"
     )

@@ -1,4 +1,4 @@
-"""The embedded scheduler for the dashboard: the same snapshots, out of its own lists."""
+"""The embedded scheduler as a source: the same snapshots, out of its own lists."""
 
 from __future__ import annotations
 
@@ -11,31 +11,36 @@ from slurm.api.backend import Backend
 from slurm.api.slurm_answers import PartitionStatus
 from slurm.api.slurm_commands import JobStatus
 from slurm.model.states import parse_state
-from slurm.monitor.collector import Collector
 from slurm.monitor.nodes import Gres, NodeRow
 from slurm.monitor.nodes import parse_state as parse_node_state
 from slurm.monitor.queue import JobRow
+from slurm.monitor.sharing import Sharing
 from slurm.monitor.snapshot import Snapshot
 
 
-class EmbeddedCollector(Collector):
-    """Collects from the embedded scheduler, which has none of Slurm's commands."""
+class EmbeddedSource:
+    """Asks the embedded scheduler, which has none of Slurm's commands."""
 
-    def __init__(self, backend: Backend, *, interval: float, stale_after: float) -> None:
-        super().__init__(backend, interval=interval, stale_after=stale_after)
-        self._embedded = backend
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
         self._user = _user()
+        self.calls = 0
 
-    def _ask(self, before: Snapshot | None) -> Snapshot:
-        parts = tuple(PartitionStatus(**part) for part in self._embedded.partitions())
+    def often(self, before: Snapshot | None) -> Snapshot:
+        """Jobs, this machine as a node, and its one partition."""
+        self.calls += 3
+        parts = tuple(PartitionStatus(**part) for part in self._backend.partitions())
         name = parts[0].name
-        rows = {repr(job): job_row(job, self._user, name) for job in self._embedded.queue()}
         return Snapshot(
             taken=time.time(),
-            rows=rows,
-            nodes=tuple(node_row(node) for node in self._embedded.nodes()),
+            rows={repr(job): job_row(job, self._user, name) for job in self._backend.queue()},
+            nodes=tuple(node_row(node) for node in self._backend.nodes()),
             partitions=parts,
         )
+
+    def seldom(self, snapshot: Snapshot) -> Sharing:
+        """Nobody shares it."""
+        return Sharing()
 
 
 def job_row(job: JobStatus, user: str, partition: str) -> JobRow:
