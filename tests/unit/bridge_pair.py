@@ -197,7 +197,7 @@ class MemoryJobs(SlurmJobs):
         self._pair, self.api = pair, 45
 
     async def call(
-        self, method: str, path: str, *, body: Any = None, query: Any = None
+        self, method: str, path: str, *, body: Any = None, query: Any = None, timeout: Any = None
     ) -> dict[str, Any]:
         answer: Json = await self._pair.arrive(
             method != "GET", lambda: self._do(method, path, body)
