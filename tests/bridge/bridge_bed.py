@@ -282,10 +282,11 @@ class RunningBridge:
     def __init__(self, bridge: Bridge, task: asyncio.Task[None]) -> None:
         self.bridge, self.task = bridge, task
 
-    def errors(self) -> float:
-        """How many requests to Slurm have failed."""
+    def errors(self, kind: str) -> float:
+        """How many requests to Slurm have failed in this way."""
         rows = [s for m in self.bridge.metrics.rest_errors.collect() for s in m.samples]
-        return sum(row.value for row in rows if row.name.endswith("_total"))
+        mine = [r for r in rows if r.name.endswith("_total") and r.labels["kind"] == kind]
+        return sum(row.value for row in mine)
 
     async def stop(self) -> None:
         self.task.cancel()
