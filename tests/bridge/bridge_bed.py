@@ -20,7 +20,7 @@ from bridge_processes import Daemon, free_port
 from bridge_slurm import SlurmRest
 
 from slurm.bridge.kube import MERGE, STRATEGIC, Kube, KubeError
-from slurm.bridge.kube_types import Pod
+from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.names import JOB
 from slurm.bridge.service import Bridge
 from slurm.bridge.settings import Settings, parse_settings
@@ -224,6 +224,15 @@ class Bed:
         raise AssertionError(
             f"waited in vain: {name} {what}; it is {pod}; {await self.events(name)}"
         )
+
+    async def until_node(self, name: str, holds: Callable[[Node], bool], what: str) -> None:
+        for _ in range(int(PATIENCE * 5)):
+            with contextlib.suppress(KubeError):
+                content = await self.kube.ask("GET", f"/api/v1/nodes/{name}")
+                if holds(msgspec.json.decode(content, type=Node, strict=False)):
+                    return
+            await asyncio.sleep(0.2)
+        raise AssertionError(f"waited in vain: node {name} {what}")
 
     async def running(self, *names: str) -> list[Pod]:
         found = []
