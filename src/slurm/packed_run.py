@@ -8,8 +8,7 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from itertools import repeat
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from slurm import errors, rundir
 from slurm.job import Job
@@ -130,8 +129,14 @@ class PackedRun:
         self.states = bytearray(pack.items)
         self.order = array("Q")  # the items in the order in which they ended
         self.good = 0
-        self._batches: list[batches.Batch] = []
+        # The bytes of all items that came in batches, one after the other; of each where it
+        # begins, its word, and in whose record it came: a million items are a few numbers each.
+        self._bytes = bytearray()
         self._where = array("q", [_NOWHERE]) * pack.items
+        self._words = array("I", [0]) * pack.items
+        self._writer = array("I", [0]) * pack.items
+        self._writers: dict[tuple[str, int, str], int] = {}
+        self._written: list[Record] = []
         self._alone: dict[int, Record] = {}
         self._fates: dict[int, tuple[Verdict, Record | None]] = {}
         self._items: dict[int, ItemJob[Any]] = {}
@@ -169,14 +174,21 @@ class PackedRun:
 
     def _add(self, record: Record) -> None:
         batch = batches.decode_batch(record)
-        number = len(self._batches)
-        self._batches.append(batch)
+        writer = (record.job, record.attempt, str(record.header.get("python", "?")))
+        number = self._writers.setdefault(writer, len(self._writers))
+        if number == len(self._written):
+            self._written.append(record._replace(payload=b""))
         news = []
+        start = len(self._bytes)
+        self._bytes += batch.data
         for index, word in enumerate(batch.words, batch.first):
             # The first outcome is final; what lies elsewhere has a record of its own.
             if not word & batches.ELSEWHERE and self.states[index] == OPEN:
-                self._where[index] = number
+                self._where[index] = start
+                self._words[index] = word
+                self._writer[index] = number
                 news.append((index, FAILED if word & batches.TROUBLE else VALUE))
+            start += word & batches.LENGTH
         self._note(news)
 
     def end(self, job: PackJob, verdict: Verdict) -> None:
@@ -244,11 +256,14 @@ class PackedRun:
 
     def outcome(self, index: int) -> Record | None:
         """What was written about an item; None where its pack ended without a word about it."""
+        if self._where[index] == _NOWHERE:
+            return self._alone.get(index)
+        batch, word = self._written[self._writer[index]], self._words[index]
+        return batches.item_outcome(batch, index, word, self._data(index))
+
+    def _data(self, index: int) -> bytes:
         where = self._where[index]
-        if where != _NOWHERE:
-            batch = self._batches[where]
-            return batch.outcome(index - batch.first)
-        return self._alone.get(index)
+        return bytes(self._bytes[where : where + (self._words[index] & batches.LENGTH)])
 
     def place(self, index: int) -> tuple[str, int]:
         """The run and the index of an item, for those who read its value on the cluster."""
@@ -256,13 +271,10 @@ class PackedRun:
 
     def value(self, index: int) -> Any:
         """The value of an item that has one; quick for those in batches."""
-        where = self._where[index]
-        if where == _NOWHERE:
+        if self._where[index] == _NOWHERE:
             return self.item(index).result()
-        batch = self._batches[where]
-        start, end = batch.place(index - batch.first)
         try:
-            return pickle.loads(batch.data[start:end])
+            return pickle.loads(self._data(index))
         except Exception:  # noqa: BLE001 - the slow way says what is wrong, with name and job
             return self.item(index).result()
 
@@ -280,7 +292,27 @@ class PackedRun:
         """All items behind one handle."""
         from slurm.packed import PackedArray
 
-        return PackedArray(self, list(zip(repeat(self), range(self.pack.items), strict=False)))
+        return PackedArray(self, _AllItems(self))
+
+
+class _AllItems(Sequence[tuple[PackedRun, int]]):
+    """Where all items of a run lie; made as it is asked for, since there may be a million."""
+
+    def __init__(self, packed: PackedRun) -> None:
+        self._packed = packed
+        self._numbers = range(packed.pack.items)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> tuple[PackedRun, int]: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[tuple[PackedRun, int]]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [(self._packed, number) for number in self._numbers[index]]
+        return self._packed, self._numbers[index]
 
 
 def make_packs(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 FASTEST, SLOWEST, UNATTENDED = 0.02, 1.0, 5.0
 #: Every open run is read anew this often, whatever the events folder says.
 SWEEP = 30.0
+#: A look that takes long, at many files or on a slow file system, is followed by a pause of so
+#: many times its length: watching never fills the file system's time.
+REST = 4.0
 #: The scheduler is asked some seconds after a submission, then this often.
 FIRST_POLL, POLL = 5.0, 30.0
 #: After an end that files do not explain the scheduler is asked as soon as it can know, then
@@ -80,6 +83,7 @@ class Watcher:
         self._waiting = 0
         self._active_at = 0.0
         self._sweep_at = 0.0
+        self._look_took = 0.0
         self._poll_at = float("inf")
         self._last_poll = 0.0
         self._failed = False  # some job ended without a value since dependants were asked about
@@ -208,9 +212,10 @@ class Watcher:
                 unclear = any(run.unclear for run in self._runs.values())
                 return SLOWEST if unclear else SWEEP
             quiet = time.monotonic() - self._active_at
+            rest = min(REST * self._look_took, SWEEP)
             if not self._waiting and quiet > 60:
-                return UNATTENDED
-            return min(max(quiet / 20, FASTEST), SLOWEST)
+                return max(UNATTENDED, rest)
+            return max(min(max(quiet / 20, FASTEST), SLOWEST), rest)
 
     def _hear(self) -> None:
         """Take in what a backend tells by itself, and say what is watched now."""
@@ -237,10 +242,11 @@ class Watcher:
                 self._ask_dependants()
 
     def _look(self) -> None:
+        now = time.monotonic()
         with self._reading:
             self._events, named = self.backend.changes(self._events)
         self.looks += 1
-        now = time.monotonic()
+        swept = now >= self._sweep_at
         with self._lock:
             due = {run for run in named if run in self._runs}
             due |= {
@@ -249,20 +255,22 @@ class Watcher:
                 # The items of a packed map end before its jobs do.
                 if not run.seen or run.anew or run.unclear or run.packed
             }
-            if now >= self._sweep_at:
+            if swept:
                 self._sweep_at = now + SWEEP
                 due |= set(self._runs)
         for name in due:
-            self._read(name)
+            self._read(name, beats=swept)
+        self._look_took = time.monotonic() - now
 
-    def _read(self, name: str) -> None:
+    def _read(self, name: str, beats: bool = True) -> None:
         with self._reading:
             run = self._runs.get(name)
             if run is None:
                 return
             with self._lock:
                 seen, run.anew = ({} if run.anew else run.seen), False
-            answer = self.backend.read_run(name, seen, bool(run.waiting) or run.returning)
+            parts = bool(run.waiting) or run.returning
+            answer = self.backend.read_run(name, seen, parts, beats)
             run.again = True
             self._take(run, answer)
 
@@ -315,8 +323,7 @@ class Watcher:
             for job in run.jobs.values():
                 job.untrusted = answer["untrusted"]
                 touched.add(job.index)
-        beats = dict(answer["beats"])
-        if beats != run.beats:
+        if answer["beats"] is not None and run.beats != (beats := dict(answer["beats"])):
             run.beats, run.beat_at = beats, time.monotonic()
         return touched
 

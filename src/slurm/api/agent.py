@@ -112,7 +112,7 @@ class Agent:
                 ids.append(self._submit_part(path, part, plan, env))
         except AgentError as error:
             if not ids:
-                if error.kind in ("refused", "limit", "missing"):
+                if error.kind in ("refused", "limit", "missing", "unshared"):
                     _remove(path)
                 raise
             if error.kind != "limit":
@@ -428,6 +428,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 timeout=timeout,
+                env=dict(os.environ, **getattr(self.scheduler, "own_env", {})),
             )
         except subprocess.TimeoutExpired:
             raise AgentError("request", f"{command[0]} did not end within {timeout} s") from None
@@ -493,14 +494,20 @@ class Agent:
         return sizes, runs
 
     def read_run(
-        self, run: str, seen: Dict[str, int], parts: bool = False, limit: int = -1
+        self,
+        run: str,
+        seen: Dict[str, int],
+        parts: bool = False,
+        limit: int = -1,
+        beats: bool = True,
     ) -> Dict[str, Any]:
         """What is new in a run: events as text, result segments as bytes, the beats, the ids.
 
-        Of a segment at most `limit` bytes are read; `more` says that there are others.
+        Of a segment at most `limit` bytes are read; `more` says that there are others. Each node
+        has a beat, so they are left out (None) where nobody asks for them.
         """
         path = self._path(run)
-        answer = {"events": [], "segments": [], "beats": [], "untrusted": None}  # type: Dict[str, Any]
+        answer = {"events": [], "segments": [], "untrusted": None}  # type: Dict[str, Any]
         sizes = dict(seen)
         for name, data in rundir.grown(os.path.join(path, rundir.EVENTS), seen, ".txt"):
             used = data.rfind(b"\n") + 1
@@ -516,12 +523,15 @@ class Agent:
             answer["untrusted"] = str(error)
         except OSError as error:
             answer["missing"] = str(error)
-        for name, data in rundir.grown(os.path.join(path, rundir.BEATS), {}):
-            answer["beats"].append((name, data.decode("utf-8", "replace")))
+        answer["beats"] = self._beats(path) if beats else None
         answer["parts"] = list(self._part_ids(path).items()) if parts else []
         answer["again"] = retries.progress(path) if parts else None
         answer["seen"] = sizes
         return answer
+
+    def _beats(self, path: str) -> List[Tuple[str, str]]:
+        found = rundir.grown(os.path.join(path, rundir.BEATS), {})
+        return [(name, data.decode("utf-8", "replace")) for name, data in found]
 
     def retry(self, run: str, token: str) -> bool:
         """Judge a part of a run and submit what is due again; False while it is not over."""

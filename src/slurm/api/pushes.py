@@ -127,7 +127,7 @@ class Watched:
         if run is None:
             return None
         try:
-            answer = self._agent.read_run(name, run.seen, run.parts, SEGMENT_LIMIT)
+            answer = self._agent.read_run(name, run.seen, run.parts, SEGMENT_LIMIT, swept)
         except OSError:
             return None  # its directory is gone; what was read of others must not be lost with it
         run.seen = answer["seen"] or _NOTHING  # ten thousand empty ones would be megabytes

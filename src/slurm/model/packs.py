@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from slurm.errors import OptionError, UsageError
 from slurm.model.again import Retry
 
-#: `pack="auto"` gives each job at least so many items, and makes at most so many jobs.
-AUTO_ITEMS, AUTO_JOBS = 100, 32
+#: `pack="auto"` gives each job at least so many items, and makes at most so many jobs, unless each
+#: of them had more than `AUTO_MOST` items then.
+AUTO_ITEMS, AUTO_JOBS, AUTO_MOST = 100, 32, 5000
 
 
 class Pack(NamedTuple):
@@ -90,8 +91,10 @@ def check_one_process(pack: Pack | None, ranks: bool) -> None:
 
 
 def _auto(items: int, workers: int, cpus: int, max_concurrent: int | None) -> Pack:
-    jobs = max(1, min(AUTO_JOBS, items // AUTO_ITEMS))
+    jobs = max(1, min(AUTO_JOBS, items // AUTO_ITEMS), items // AUTO_MOST)
     why = f"auto: at least {AUTO_ITEMS} items a job, at most {AUTO_JOBS} jobs"
+    if jobs > AUTO_JOBS:
+        why = f"auto: about {AUTO_MOST} items a job"
     if max_concurrent and max(1, max_concurrent // workers) < jobs:
         jobs = max(1, max_concurrent // workers)
         why = f"auto: max_concurrent={max_concurrent} lets {jobs} such jobs run at once"

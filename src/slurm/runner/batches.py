@@ -37,15 +37,19 @@ class Batch(NamedTuple):
         """The outcome of one item, as a record of its own."""
         start, end = self.place(number)
         data = bytes(self.data[start:end])
-        header: Dict[str, Any] = {"python": self.record.header.get("python", "?")}
-        kind = rundir.VALUE
-        if self.words[number] & TROUBLE:
-            (size,) = _HEAD.unpack_from(data)
-            header.update(json.loads(data[_HEAD.size : _HEAD.size + size].decode()))
-            data = data[_HEAD.size + size :]
-            kind = str(header.pop("kind"))
-        index = self.first + number
-        return self.record._replace(index=index, rank=0, kind=kind, header=header, payload=data)
+        return item_outcome(self.record, self.first + number, self.words[number], data)
+
+
+def item_outcome(batch: rundir.Record, index: int, word: int, data: bytes) -> rundir.Record:
+    """The outcome of one item of a batch, out of its word and its bytes."""
+    header: Dict[str, Any] = {"python": batch.header.get("python", "?")}
+    kind = rundir.VALUE
+    if word & TROUBLE:
+        (size,) = _HEAD.unpack_from(data)
+        header.update(json.loads(data[_HEAD.size : _HEAD.size + size].decode()))
+        data = data[_HEAD.size + size :]
+        kind = str(header.pop("kind"))
+    return batch._replace(index=index, rank=0, kind=kind, header=header, payload=data)
 
 
 def encode_trouble(kind: str, header: Dict[str, Any], payload: bytes, limit: int) -> bytes:

@@ -1,0 +1,92 @@
+"""Line charts with logarithmic axes as SVG, without a plotting library."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+WIDTH, HEIGHT, LEFT, BELOW, ABOVE, RIGHT = 640, 360, 70, 44, 34, 150
+#: Told apart also without colour: each line has its own mark.
+COLOURS = ("#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce", "#b91c1c", "#475569", "#0f766e")
+MARKS = ("●", "■", "▲", "◆", "▼", "✚", "★")
+
+Points = Sequence[tuple[float, float]]
+
+
+def log_chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points]) -> str:
+    """An SVG with one line for each name; both axes are logarithmic."""
+    known = [point for points in lines.values() for point in points if point[1] > 0]
+    x_low, x_high = _decades(min(p[0] for p in known), max(p[0] for p in known))
+    y_low, y_high = _decades(min(p[1] for p in known), max(p[1] for p in known))
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        across = (math.log10(x) - x_low) / (x_high - x_low)
+        up = (math.log10(y) - y_low) / (y_high - y_low)
+        inner = WIDTH - LEFT - RIGHT, HEIGHT - ABOVE - BELOW
+        return LEFT + across * inner[0], HEIGHT - BELOW - up * inner[1]
+
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
+        f'aria-label="{escape(title)}" font-family="sans-serif" font-size="12" fill="#334155">',
+        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
+        f'<text x="{LEFT}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
+    ]
+    for decade in range(x_low, x_high + 1):
+        x, y = place(10**decade, 10**y_low)
+        parts.append(_line((x, y), place(10**decade, 10**y_high)))
+        parts.append(
+            f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{_si(decade)}</text>'
+        )
+    for decade in range(y_low, y_high + 1):
+        x, y = place(10**x_low, 10**decade)
+        parts.append(_line((x, y), place(10**x_high, 10**decade)))
+        parts.append(
+            f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{_si(decade)}</text>'
+        )
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(
+        f'<text x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_name)}</text>'
+    )
+    turn = f'transform="rotate(-90 16 {HEIGHT / 2})"'
+    parts.append(
+        f'<text x="16" y="{HEIGHT / 2}" {turn} text-anchor="middle">{escape(y_name)}</text>'
+    )
+    for number, (name, points) in enumerate(lines.items()):
+        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        placed = [place(x, y) for x, y in points if y > 0]
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        for x, y in placed:
+            parts.append(f'<text x="{x:.1f}" y="{y + 4:.1f}" fill="{colour}" '
+                         f'text-anchor="middle">{mark}</text>')  # fmt: skip
+        top = ABOVE + 14 + 18 * number
+        parts.append(
+            f'<text x="{WIDTH - RIGHT + 12}" y="{top}" fill="{colour}">{mark} {escape(name)}</text>'
+        )
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _decades(low: float, high: float) -> tuple[int, int]:
+    first = math.floor(math.log10(low) + 1e-9)
+    return first, max(first + 1, math.ceil(math.log10(high) - 1e-9))
+
+
+def _line(start: tuple[float, float], end: tuple[float, float]) -> str:
+    ends = f'x1="{start[0]:.1f}" y1="{start[1]:.1f}" x2="{end[0]:.1f}" y2="{end[1]:.1f}"'
+    return f'<line {ends} stroke="#e2e8f0"/>'
+
+
+def _si(decade: int) -> str:
+    if decade < 0:
+        return f"{10.0**decade:g}"
+    return f"{10 ** (decade % 3)}{['', 'k', 'M', 'G', 'T'][decade // 3]}"
+
+
+def exponent(points: Points) -> float:
+    """How a line grows: the slope of the straight line through its points on these axes."""
+    logs = [(math.log(x), math.log(y)) for x, y in points if y > 0]
+    mean_x = sum(x for x, _ in logs) / len(logs)
+    mean_y = sum(y for _, y in logs) / len(logs)
+    over = sum((x - mean_x) * (y - mean_y) for x, y in logs)
+    return over / sum((x - mean_x) ** 2 for x, _ in logs)
