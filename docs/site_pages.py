@@ -64,9 +64,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         page: moved_links((ROOT / source).read_text(), source, page)
         for source, page in MOVED.items()
     }
-    made["llms.txt"] = re.sub(
-        r"\.md(?=[#)])", ".html", made["llms.txt"]
-    )  # no page: copied as it is
+    made["llms.txt"] = re.sub(r"\.md(?=[#)])", ".html", made["llms.txt"])  # copied as it is
     for page, text in {**made, **example_pages()}.items():
         files.append(File.generated(config, page, content=text))
     return files
