@@ -56,8 +56,11 @@ class Allocation(Cluster):
         self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
     ) -> None:
         host = parent._how.hostname if parent._how is not None else None
-        super().__init__(parent.backend_type, packaging=parent.packaging, hostname=host)
-        self._how = parent._how
+        # How the parent is reached is its own: this one has the parent's backend.
+        kind = "local" if parent._beside else parent.backend_type
+        super().__init__(kind, packaging=parent.packaging, hostname=host)
+        self.backend_type = parent.backend_type
+        self._how, self._beside = parent._how, parent._beside
         self.defaults = {k: v for k, v in parent.defaults.items() if k in _KEPT}
         self.parent = parent
         self.job = job

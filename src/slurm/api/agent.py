@@ -112,7 +112,7 @@ class Agent:
                 ids.append(self._submit_part(path, part, plan, env))
         except AgentError as error:
             if not ids:
-                if error.kind in ("refused", "limit", "missing"):
+                if error.kind in ("refused", "limit", "missing", "unshared"):
                     _remove(path)
                 raise
             if error.kind != "limit":
@@ -428,6 +428,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 timeout=timeout,
+                env=dict(os.environ, **getattr(self.scheduler, "own_env", {})),
             )
         except subprocess.TimeoutExpired:
             raise AgentError("request", f"{command[0]} did not end within {timeout} s") from None

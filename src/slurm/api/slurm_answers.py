@@ -277,6 +277,11 @@ def parse_config(text: str) -> Dict[str, str]:
     return settings
 
 
+def limits_enforced(settings: Dict[str, str]) -> bool:
+    """Whether the limits of accounts and QOS hold for jobs."""
+    return bool(re.search("limits|safe|qos|all", settings.get("AccountingStorageEnforce", "")))
+
+
 def submit_limits_commands(user: str) -> List[List[str]]:
     """Ask how many jobs a user may have queued; the answers are for `parse_submit_limit`."""
     associations = ["where", "user=" + user, "format=MaxSubmitJobs,GrpSubmitJobs"]
@@ -346,6 +351,15 @@ def is_unknown_job(output: str) -> bool:
     Give stdout too: of an array element scontrol says it there.
     """
     return _UNKNOWN_JOB.search(output) is not None
+
+
+# More jobs would be queued than the user may have; later it may say yes.
+_SUBMIT_LIMIT = re.compile("(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array")
+
+
+def is_submit_limit(text: str) -> bool:
+    """Whether a submission failed for the number of jobs, so that it may succeed later."""
+    return _SUBMIT_LIMIT.search(text) is not None
 
 
 # Slurm's words, what they mean in ours, and what helps. The first row that fits counts, so the

@@ -78,6 +78,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("partitions", "views:partitions", "the partitions and how full they are"),
         Verb("gc", "gc:gc", "remove old runs, and what was packaged for them"),
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
+        Verb("dashboard", "dashboard:dashboard", "the cluster, jobs and your runs in a browser"),
         Verb("monitor", "monitor:app", "metrics for Prometheus, alert rules, Grafana dashboards"),
         Verb("bridge", "bridge:app", "let Slurm place the pods of a Kubernetes cluster"),
         Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
