@@ -167,7 +167,7 @@ PICTURES = {
             Box(40, 350, 150, 80, "plain", "slurm ...", ("run, ls, why, eff,", "doctor, top")),
             Box(208, 350, 150, 80, "plain", "slurm.submitit", ("a drop-in for", "submitit users")),
             Box(376, 350, 150, 80, "plain", "slurm cluster", ("a real Slurm from", "one file")),
-            Box(544, 350, 150, 80, "plain", "slurm monitor", ("metrics, alerts,", "dashboards")),
+            Box(544, 350, 150, 80, "plain", "monitor, dashboard", ("metrics, alerts,", "a page in a browser")),
             Box(712, 350, 150, 80, "plain", "slurm bridge", ("Kubernetes pods", "placed by Slurm")),
             Arrow(((150, 115), (150, 135))),
             Arrow(((260, 155), (300, 155), (300, 85), (350, 85)), ""),

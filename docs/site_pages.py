@@ -17,6 +17,7 @@ MOVED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",
+    "examples/reference-site/README.md": "examples/reference-site/index.md",
 }
 SHOWN = {".py": "python", ".toml": "toml"}
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
