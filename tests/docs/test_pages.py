@@ -145,4 +145,7 @@ def test_the_generated_tables_are_up_to_date() -> None:
 
 def test_no_page_installs_another_projects_package_from_an_index() -> None:
     for page in PAGES:
-        assert re.search(r"(pip|uv|pipx)( \w+)? (install|add) slurm-sdk", page.read_text()) is None
+        assert (
+            re.search(r"(pip|uv|pipx)( \w+)? (install|add) [\"']?slurm-sdk", page.read_text())
+            is None
+        )
