@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import rundir
 from slurm.api.reasons import facts
 from slurm.api.slurm_answers import parse_used, used_command
-from slurm.api.slurm_commands import _WHOLE_LINE, scontrol_records, scontrol_show_command
+from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
 from slurm.efficiency import CallUse, RunUse, run_use
 from slurm.errors import CommandRefused, RunNotFound, SlurmError
 from slurm.model.states import parse_state
@@ -117,7 +117,7 @@ def _mine(record: Mapping[str, str], session: Session) -> bool:
 
 def _record(site: Site, session: Session, job_id: str) -> Mapping[str, str]:
     code, out, _ = command(site, session, scontrol_show_command(job_id))
-    records = list(scontrol_records(out, "JobId", _WHOLE_LINE)) if code == 0 else []
+    records = list(scontrol_records(out, "JobId", WHOLE_LINE)) if code == 0 else []
     if records:
         return records[0]
     return _accounted(site, session, job_id)
