@@ -15,7 +15,10 @@ from slurm.stack.plan import Plan
 from slurm.stack.yaml import dump
 
 #: The part of this package that the exporter is; it needs Python's standard library alone.
-_EXPORTER = ("__init__.py", "errors.py", "rundir.py", "api", "model", "monitor", "runner")
+_EXPORTER = (
+    *("__init__.py", "errors.py", "reach.py", "rundir.py"),
+    *("api", "model", "monitor", "runner"),
+)
 # slurmctld's own numbers cost it locks; its makers advise a minute and more.
 _OWN_METRICS = ("jobs", "nodes", "partitions", "scheduler")
 
