@@ -13,6 +13,7 @@ from slurm.stack import switch
 from slurm.stack.backup import backup
 from slurm.stack.containers import containers
 from slurm.stack.converge import Say, Stack, await_health, converge, make_stack, open_stack, prove
+from slurm.stack.join import check_left, hosts
 from slurm.stack.life import check_same, prepare, register, write_files
 from slurm.stack.read import FILE_NAME, parse_topology
 from slurm.stack.render import rendered
@@ -69,7 +70,13 @@ def apply(directory: Path, text: str, say: Say, patience: float = 3600) -> Chang
         check_same(stack.record, parse_topology(text, str(directory / FILE_NAME)))
         old_text = (directory / FILE_NAME).read_text(encoding="utf-8")
         before = switch.current(directory / "shared")
+        wanted = stack.record.plan(text)
+        check_left(stack, wanted)
         stack.record.step("apply")
+        if wanted.several_hosts != stack.plan.several_hosts:
+            # All nodes get other ports: a job that ended meanwhile could not say so.
+            stack.fleet.drain(stack.nodes, "apply")
+            stack.fleet.await_no_jobs(stack.nodes, patience)
         _remove(stack, change.removed, patience)
         try:
             _go_over(stack, text, patience)
@@ -222,3 +229,6 @@ def upgrade(directory: Path, to: str, say: Say, patience: float = 3600) -> None:
         register(new)
         record.step("")
         say(f"the cluster {record.name} has Slurm {to}")
+        for host, state in hosts(new, new.fleet.states()).items():
+            if state != "missing":
+                say(f"{host} has the release before: slurm cluster join {host} {record.name}")

@@ -22,8 +22,8 @@ _FEW_NODES = 64
 _MORE_NODES = 64
 _NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
 _OCI_ID = "%n.%u.%j.%s.%t"
-#: Where hosts are several: the ports of one container, which publishes them.
-OWN_PORTS = "/run/slurm-ports.conf"
+#: Where hosts are several: the ports of srun in one container, which publishes them.
+OWN_PORTS = "/run/srun-ports.conf"
 
 
 def conf_files(plan: Plan) -> dict[str, str]:

@@ -41,7 +41,7 @@ bring lab-macbook-slurmd-macbook \
   --label slurm-sdk.cluster=lab-macbook \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-macbook \
-  --label slurm-sdk.spec=585c5c7355d02d99 \
+  --label slurm-sdk.spec=0b95f9d7e0225942 \
   --hostname slurmd-macbook \
   --init \
   --restart unless-stopped \

@@ -41,7 +41,7 @@ bring lab-nas1-slurmd-qnap1 \
   --label slurm-sdk.cluster=lab-nas1 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap1 \
-  --label slurm-sdk.spec=0bc207458ba884e9 \
+  --label slurm-sdk.spec=8afe151e68e7f93f \
   --hostname slurmd-qnap1 \
   --init \
   --restart unless-stopped \

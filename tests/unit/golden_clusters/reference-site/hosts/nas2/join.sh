@@ -41,7 +41,7 @@ bring lab-nas2-slurmd-qnap2 \
   --label slurm-sdk.cluster=lab-nas2 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap2 \
-  --label slurm-sdk.spec=b58ca0335013f6cf \
+  --label slurm-sdk.spec=8fec6c1a71080a64 \
   --hostname slurmd-qnap2 \
   --init \
   --restart unless-stopped \
