@@ -236,7 +236,7 @@ def test_a_host_without_the_shared_directory_has_a_partition_of_its_own() -> Non
     lines = rendered(found)["shared/slurm.conf"].text.splitlines()
     (debug,) = (line for line in lines if line.startswith("PartitionName=debug"))
     assert "Nodes=ubuntu,joined_qnap1,joined_qnap2 " in debug
-    assert "PartitionName=macbook Nodes=joined_macbook MaxTime=INFINITE State=UP" in lines
+    assert "PartitionName=macbook Nodes=noshared_macbook MaxTime=INFINITE State=UP" in lines
     (macbook,) = (host for host in joining_hosts(found) if host.name == "macbook")
     node = project(found, macbook)["services"]["slurmd-macbook"]
     assert "/home" not in str(node["volumes"])

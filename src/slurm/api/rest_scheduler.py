@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_jobs
+from slurm.api import rest_jobs, unshared
 from slurm.api.agent import AgentError
 from slurm.api.embedded.sbatch_lines import BadRequest
 from slurm.api.rest_client import JOB_NOT_FOUND, RestClient
@@ -29,6 +29,7 @@ class RestScheduler:
 
     def __init__(self, url: str, token_file: str | None = None) -> None:
         self.calls = 0
+        self._shared: dict[str, bool] = {}
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
         self._client = RestClient(url, token=token, token_file=token_file)
@@ -41,9 +42,28 @@ class RestScheduler:
         except (rest_jobs.NotOverRest, BadRequest, ValueError) as error:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             raise AgentError("refused", str(error), [], hint) from error
+        self._refuse_unshared(str(job.get("partition") or ""))
         body = {"script": text, "job": job}
         answer = self._ask("POST", "job/submit", body=body, submission=True)
         return str(answer["job_id"])
+
+    def _refuse_unshared(self, partitions: str) -> None:
+        """No run is sent to where its files are not; each partition is asked for once."""
+        for name in filter(None, partitions.split(",")):
+            if name not in self._shared:
+                rows = self._told(f"partition/{name}").get("partitions") or [{}]
+                sets = str(rows[0].get("node_sets") or "")
+                self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
+            if not self._shared[name]:
+                what = f"partition={name} is on a host without the shared directory"
+                raise AgentError("unshared", f"{what}: the run would not find its files")
+
+    def _told(self, path: str) -> dict[str, Any]:
+        """What is known under a path; nothing where slurmrestd would not tell."""
+        try:
+            return self._ask("GET", path)
+        except (AgentError, errors.RestRefused):
+            return {}
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """All jobs that the controller remembers, in one call."""

@@ -56,8 +56,8 @@ def join(
         joining.join(stack, found, way, patience)
         print(f"{host} has joined the cluster {stack.record.name}")
         return DONE
-    print(f"type this on {host}, once and within an hour:\n")
-    print(f"  {joining.invite(stack, found)}\n")
+    command = joining.invite(stack, found)
+    print(f"type this on {host}, once and within an hour:\n\n  {command}\n")
     print(f"then look: slurm cluster status {stack.record.name}")
     return DONE
 
