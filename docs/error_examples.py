@@ -341,6 +341,13 @@ EXAMPLES: dict[str, Example] = {
         lambda: errors.StackError("slurmctld cannot listen on port 6817: the port is taken"),
         "For `slurm cluster up`; the logs of the daemons lie in its directory.",
     ),
+    "BackupDamaged": Example(
+        lambda: errors.BackupDamaged(
+            "the backup backups/20261116-1904 is not as it was written: database.sql",
+            hint="take another one",
+        ),
+        "For `slurm cluster restore`, before anything is touched.",
+    ),
     "HostNotFound": Example(
         lambda: _ssh("ssh: Could not resolve hostname login.hpc.example.com"),
         "The name is looked up as ssh does it: aliases of `~/.ssh/config` work.",

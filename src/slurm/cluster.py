@@ -26,7 +26,7 @@ from slurm.model.options import merge, normalize
 from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
-from slurm.reach import CONNECTION, DEFAULT_BASE, kind_of, reached, rest_reached
+from slurm.reach import CONNECTION, DEFAULT_BASE, conf_reached, kind_of, reached, rest_reached
 from slurm.submission import Planner, Submitter, make_array, make_jobs
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
@@ -73,7 +73,8 @@ class Cluster:
     `backend_type` is `"local"` (this machine's Slurm, else the embedded scheduler), `"embedded"`,
     `"debug"` (calls run in this process), `"ssh"`: the cluster behind the login node `hostname`,
     reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
-    `token_file` and a `job_base_dir` that the nodes see, too. `callbacks` hear what becomes of
+    `token_file` and a `job_base_dir` that the nodes see, too. `slurm_conf` names one of several
+    Slurm clusters of this machine. `callbacks` hear what becomes of
     runs; `progress=False` shows no live lines where a terminal or a notebook would. All other
     keywords are defaults for the tasks' options.
     """
@@ -99,6 +100,7 @@ class Cluster:
         remote_python: str | None = None,
         rest_url: str | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        slurm_conf: str | os.PathLike[str] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
         backend_type = kind_of(backend_type, hostname)
@@ -114,7 +116,9 @@ class Cluster:
         self.backend_type = backend_type
         given = (username, port, identity_file, jump_host, ssh_options, remote_python)
         self._how = reached(backend_type, hostname, given, connect_timeout, options)
-        self._rest = rest_reached(backend_type, rest_url, token_file)
+        self._beside = rest_reached(backend_type, rest_url, token_file) or conf_reached(
+            backend_type, slurm_conf
+        )
         above = inherited(backend_type)
         own = None if packaging is None else check_packaging(packaging, "the cluster")
         outer = above.packaging and check_packaging(above.packaging, OUTER)
@@ -152,7 +156,7 @@ class Cluster:
 
     @classmethod
     def from_stack(cls, name: str, **overrides: Any) -> Self:
-        """The cluster that `slurm cluster up` brought up in containers under this name."""
+        """The cluster that `slurm cluster up` brought up under this name."""
         from slurm.config import load_stack
 
         return cls(**_override(load_stack(name), overrides))
@@ -185,7 +189,7 @@ class Cluster:
         """What carries the verbs; connected on first use."""
         with self._connecting:
             if self._backend is None:
-                self._backend = connect(self.backend_type, self._base, self._how or self._rest)
+                self._backend = connect(self.backend_type, self._base, self._how or self._beside)
                 if self.backend_type == "local" and self._backend.kind == "embedded":
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend

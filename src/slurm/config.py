@@ -24,7 +24,7 @@ DEFAULT_PROFILE = "default"
 KEYS = (
     *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
     *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "rest_url"),
-    *("token_file", "options", "callbacks", "progress"),
+    *("token_file", "slurm_conf", "options", "callbacks", "progress"),
 )
 
 #: Those whose values are not text, and what they are.

@@ -356,6 +356,12 @@ class StackError(SlurmError):
     code = "SLURM-E500"
 
 
+class BackupDamaged(StackError):
+    """A backup of a cluster is not as it was written, so nothing is made from it."""
+
+    code = "SLURM-E501"
+
+
 # ---- E6xx: the way to the cluster ---------------------------------------------------------------
 
 

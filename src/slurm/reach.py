@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 from slurm import errors
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend, RestSettings
+    from slurm.api.backend import Backend, RestSettings, SlurmSettings
     from slurm.api.openssh import SshSettings
 
 #: Where runs lie that were told nothing else.
 DEFAULT_BASE = "~/slurm_jobs"
 
-#: What says how a host is reached by ssh.
+#: What says how a cluster is reached.
 CONNECTION = (
     *("hostname", "username", "port", "identity_file", "jump_host", "ssh_options"),
-    *("connect_timeout", "remote_python", "rest_url", "token_file"),
+    *("connect_timeout", "remote_python", "rest_url", "token_file", "slurm_conf"),
 )
 
 
@@ -36,7 +36,9 @@ def open_backend(arguments: Mapping[str, Any]) -> Backend:
     timeout = arguments.get("connect_timeout", 20.0)
     how = reached(kind, arguments.get("hostname"), given, timeout, {})
     rest = rest_reached(kind, arguments.get("rest_url"), arguments.get("token_file"))
-    return connect(kind, str(arguments.get("job_base_dir") or DEFAULT_BASE), how or rest)
+    local = conf_reached(kind, arguments.get("slurm_conf"))
+    base = str(arguments.get("job_base_dir") or DEFAULT_BASE)
+    return connect(kind, base, how or rest or local)
 
 
 def kind_of(backend_type: str, hostname: str | None) -> str:
@@ -106,3 +108,19 @@ def rest_reached(
             f'{name}= is for backend_type="rest" only', hint='Cluster(backend_type="rest", ...)'
         )
     return None
+
+
+def conf_reached(
+    backend_type: str, slurm_conf: str | os.PathLike[str] | None
+) -> SlurmSettings | None:
+    """Which of several clusters of this machine is meant; None: that of `SLURM_CONF`."""
+    if not slurm_conf:
+        return None
+    if backend_type != "local":
+        raise errors.OptionError(
+            f"slurm_conf={os.fspath(slurm_conf)!r} does not go with backend_type={backend_type!r}",
+            hint='it names a cluster of this machine: backend_type="local"',
+        )
+    from slurm.api.backend import SlurmSettings
+
+    return SlurmSettings(os.path.abspath(os.path.expanduser(os.fspath(slurm_conf))))

@@ -282,6 +282,11 @@ class RunningBridge:
     def __init__(self, bridge: Bridge, task: asyncio.Task[None]) -> None:
         self.bridge, self.task = bridge, task
 
+    def errors(self) -> float:
+        """How many requests to Slurm have failed."""
+        rows = [s for m in self.bridge.metrics.rest_errors.collect() for s in m.samples]
+        return sum(row.value for row in rows if row.name.endswith("_total"))
+
     async def stop(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)

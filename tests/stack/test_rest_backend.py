@@ -11,44 +11,20 @@ from pathlib import Path
 
 import pytest
 from lab import Lab
+from rest_site import Site, topology
 
 from slurm import Cluster
 from slurm.api.backend import JobKey
-from slurm.errors import CommandRefused, JobCancelled, SchedulerUnreachable, SubmitRefused
+from slurm.errors import (
+    CommandRefused,
+    JobCancelled,
+    SchedulerUnreachable,
+    SubmitLimit,
+    SubmitRefused,
+)
 from slurm.stack import life
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
-
-#: Debian's own, which is on every node.
-PYTHON = "/usr/bin/python3"
-
-
-class Site:
-    """A cluster with slurmrestd, and a directory that it shares with this process."""
-
-    def __init__(self, lab: Lab, shared: Path) -> None:
-        self.lab = lab
-        self.shared = shared
-        self.version = lab.record.version
-        self.token_file = shared / "token"
-        self.renew("root")
-
-    def renew(self, user: str) -> None:
-        """Put a new token where the client looks for it."""
-        words = ("scontrol", "token", f"username={user}", "lifespan=3600")
-        self.token_file.write_text(self.lab.stack.fleet.must(*words))
-
-    def cluster(self) -> Cluster:
-        """The cluster as a user sees it."""
-        return Cluster(
-            "rest",
-            rest_url=f"http://127.0.0.1:{self.lab.record.ports['slurmrestd'][1]}",
-            token_file=self.token_file,
-            job_base_dir=self.shared / "jobs",
-            time="5m",
-            mem="50M",
-            python=PYTHON,
-        )
 
 
 @pytest.fixture(scope="module", params=["24.11", "26.05"])
@@ -57,8 +33,7 @@ def site(
 ) -> Iterator[Site]:
     shared = place / f"shared-{request.param}"
     shared.mkdir()
-    text = f'version = "{request.param}"\n[rest]\nenabled = true\n'
-    lab = make_lab(f'{text}[shared]\npath = "{shared}"\nsource = "{shared}"\n')
+    lab = make_lab(topology(request.param, shared))
     yield Site(lab, shared)
     life.destroy(lab.directory, lab.said.append)
 
@@ -111,21 +86,88 @@ def test_requeue_is_done_or_refused_with_the_release_that_can(cluster: Cluster, 
 
 
 def test_what_slurm_refuses_is_told_in_its_words(cluster: Cluster) -> None:
-    with pytest.raises(SubmitRefused, match="Invalid partition name"):
+    with pytest.raises(SubmitRefused, match="partition does not exist") as caught:
         cluster.submit(math.factorial, partition="nosuch")(5)
+    assert "Invalid partition name" in caught.value.evidence[0]
+
+
+def test_a_limit_on_submissions_is_the_same_error_as_with_sbatch(cluster: Cluster) -> None:
+    held = [cluster.submit(math.factorial, qos="few", hold=True)(n) for n in range(2)]
+    with pytest.raises(SubmitLimit, match="limit"):
+        cluster.submit(math.factorial, qos="few")(5)
+    for job in held:
+        job.cancel()
+
+
+def test_the_limits_of_the_cluster_are_told(cluster: Cluster, site: Site) -> None:
+    limits = cluster.backend.limits()
+    assert limits["MaxArraySize"] == "1001"
+    assert limits["MaxSubmitJobs"] == "2"
+    assert ("SLURM_VERSION" in limits) == (site.version != "24.11")
+
+
+def test_a_map_is_one_array_and_one_of_it_can_be_cancelled(cluster: Cluster) -> None:
+    array = cluster.submit(time.sleep, array_throttle=2).map([0, 0, 600])
+    array[2].sent()
+    assert [array[n].result(timeout=120) for n in (0, 1)] == [None, None]
+    wait_for(cluster, array[2].id, "RUNNING")
+    array[2].cancel()
+    with pytest.raises(JobCancelled):
+        array[2].result(timeout=120)
+    assert {job.id.partition("_")[0] for job in array} == {array[0].id.partition("_")[0]}
+
+
+def test_what_waits_of_an_array_is_held_whole(cluster: Cluster) -> None:
+    array = cluster.submit(time.sleep, begin="2035-01-01").map([0, 0])
+    keys = [key_of(cluster, job.id) for job in array]
+    with pytest.raises(CommandRefused, match="as a whole"):
+        cluster.backend.request("hold", keys[:1])
+    cluster.backend.request("hold", keys)
+    # Who is root holds as an administrator.
+    assert {reason_of(cluster, job.id) for job in array} == {"JobHeldAdmin"}
+    cluster.backend.request("release", keys)
+    assert "JobHeldAdmin" not in {reason_of(cluster, job.id) for job in array}
+    array.cancel()
+
+
+def test_a_signal_reaches_the_script_of_a_job(site: Site) -> None:
+    scheduler = site.scheduler()
+    body = f'trap "touch {site.shared}/signalled; exit" USR1; touch {site.shared}/set\n'
+    body += "for i in {1..600}; do sleep 0.2; done"
+    script = site.script("signal.sh", ["--mem=20M", "--output=/dev/null"], body)
+    job = scheduler.submit(str(script), {"PATH": "/usr/bin:/bin"}, str(site.shared))
+    await_file(site.shared / "set")
+    scheduler.signal([job], 10)
+    await_file(site.shared / "signalled")
+
+
+def test_a_job_waits_for_another_and_gets_its_value(cluster: Cluster) -> None:
+    first = cluster.submit(math.factorial)(4)
+    assert cluster.submit(math.factorial)(first).result(timeout=120) == math.factorial(24)
+
+
+def test_a_variable_with_a_line_break_arrives_whole(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWO_LINES", "a\nb")
+    assert cluster.submit(os.getenv)("TWO_LINES").result(timeout=120) == "a\nb"
 
 
 def test_an_option_without_a_word_in_rest_is_refused_before_anything_is_sent(
     cluster: Cluster,
 ) -> None:
-    with pytest.raises(SubmitRefused, match="spread-job"):
-        cluster.submit(math.factorial, spread_job=True)(5)
+    with pytest.raises(SubmitRefused, match="--propagate has no word"):
+        cluster.submit(math.factorial, sbatch={"propagate": "NONE"})(5)
 
 
 def test_nodes_and_partitions_are_those_of_the_cluster(cluster: Cluster) -> None:
     assert [node["name"] for node in cluster.backend.nodes()] == ["n1", "n2"]
-    [partition] = cluster.backend.partitions()
-    assert (partition["name"], partition["nodes"], partition["cpus"]) == ("main", 2, 4)
+    cluster.submit(math.factorial)(3).result(timeout=120)  # 24.11 shows the default in jobs only
+    found = {partition["name"]: partition for partition in cluster.backend.partitions()}
+    assert [name for name, partition in found.items() if partition["default"]] == ["main"]
+    assert (found["main"]["nodes"], found["main"]["cpus"]) == (2, 8)
+    assert (found["main"]["time_limit"], found["main"]["available"]) == ("infinite", "up")
+    assert (found["side"]["time_limit"], found["side"]["default_time"]) == ("1:00:00", "30:00")
 
 
 def test_a_token_that_is_refused_says_how_to_make_another(cluster: Cluster, site: Site) -> None:
@@ -134,7 +176,7 @@ def test_a_token_that_is_refused_says_how_to_make_another(cluster: Cluster, site
         with pytest.raises(SchedulerUnreachable, match="token"):
             cluster.backend.nodes()
     finally:
-        site.renew("root")
+        site.renew()
     assert json.dumps(cluster.backend.nodes())
 
 
@@ -148,3 +190,14 @@ def wait_for(cluster: Cluster, job_id: str, state: str) -> None:
     while state not in [r.state for r in cluster.backend.queue() if r.job_id == job_id]:
         assert time.monotonic() < end, cluster.backend.queue()
         time.sleep(0.5)
+
+
+def reason_of(cluster: Cluster, job_id: str) -> str:
+    return next(r.reason for r in cluster.backend.queue() if r.job_id == job_id)
+
+
+def await_file(path: Path) -> None:
+    end = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < end, path
+        time.sleep(0.2)

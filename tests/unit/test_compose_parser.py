@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,43 +11,15 @@ from typing import Any
 import pytest
 from test_topology_files import CASES, plan
 
+import programs
 from slurm.stack.render import rendered, write
 
 pytestmark = pytest.mark.full
 
-_SOURCE = (
-    "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
-    "http://deb.debian.org/debian trixie main\n"
-)
-
 
 @pytest.fixture(scope="module")
 def docker_compose(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """docker-compose v2: the installed one, else Debian's package, unpacked."""
-    found = shutil.which("docker-compose")
-    for argv in (["docker", "compose"], [found or "docker-compose"]):
-        if shutil.which(argv[0]) and _says_v2([*argv, "version", "--short"]):
-            return argv
-    place = tmp_path_factory.mktemp("docker-compose")
-    for folder in ("lists/partial", "cache/archives/partial"):
-        (place / folder).mkdir(parents=True)
-    (place / "sources").write_text(_SOURCE)
-    apt = [
-        "apt-get", "-qq",
-        "-o", f"Dir::Etc::SourceList={place}/sources", "-o", "Dir::Etc::SourceParts=/dev/null",
-        "-o", f"Dir::State::lists={place}/lists", "-o", f"Dir::Cache={place}/cache",
-        "-o", "APT::Sandbox::User=root", "-o", "Acquire::Check-Valid-Until=false",
-    ]  # fmt: skip
-    subprocess.run([*apt, "update"], check=True, timeout=300)
-    subprocess.run([*apt, "download", "docker-compose"], cwd=place, check=True, timeout=300)
-    (package,) = place.glob("*.deb")
-    subprocess.run(["dpkg", "-x", str(package), str(place / "x")], check=True, timeout=60)
-    return [str(place / "x/usr/libexec/docker/cli-plugins/docker-compose")]
-
-
-def _says_v2(argv: list[str]) -> bool:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
-    return done.returncode == 0 and done.stdout.lstrip("v").startswith("2.")
+    return programs.docker_compose(tmp_path_factory.mktemp("docker-compose"))
 
 
 @pytest.mark.parametrize("platform", ["ubuntu", "mac", "qnap"])

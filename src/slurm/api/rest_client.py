@@ -131,7 +131,7 @@ class RestClient:
 
     def _send(self, method: str, path: str, body: object, timeout: float) -> dict[str, Any]:
         """Send it once. Whatever goes wrong on the way becomes one of our errors."""
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else _bytes(body)
         headers = {"Accept": "application/json", **self._credentials()}
         if data is not None:
             headers["Content-Type"] = "application/json"
@@ -236,6 +236,11 @@ def _refusal(status: int, errors: list[dict[str, Any]], path: str) -> RestError:
         status=status,
         perhaps_done=away,
     )
+
+
+def _bytes(body: object) -> bytes:
+    """JSON with all text as it is: what is no UTF-8 in a path or a variable arrives unchanged."""
+    return json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogateescape")
 
 
 def _json(content: bytes) -> dict[str, Any] | None:

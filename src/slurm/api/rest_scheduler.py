@@ -5,21 +5,25 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_jobs, unshared
+from slurm.api import rest_rows, unshared
 from slurm.api.agent import AgentError
-from slurm.api.embedded.sbatch_lines import BadRequest
-from slurm.api.rest_client import JOB_NOT_FOUND, RestClient
-from slurm.api.slurm_commands import JobStatus
+from slurm.api.rest_client import RestClient
+from slurm.api.rest_options import NotOverRest, job_of
+from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced
+from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
+from slurm.api.slurm_scheduler import collapse
 
-#: Slurm's number for "more jobs would be queued than the user may have".
-_LIMIT_NUMBERS = frozenset({2050, 2051, 2060})
-#: Older ones have no word for it.
-_REQUEUE_SINCE = "v0.0.45"
+#: The first that tells the controller's settings, and has a word for requeue.
+_COMPLETE_SINCE = "v0.0.45"
+#: Slurm's own default: the least that can be assumed where the setting is not told.
+_USUAL_ARRAY = "1001"
+#: Of a job that has ended meanwhile: unknown, or over.
+_ENDED = frozenset({2017, 2021})
 
 
 class RestScheduler:
@@ -32,144 +36,166 @@ class RestScheduler:
         self._shared: dict[str, bool] = {}
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
-        self._client = RestClient(url, token=token, token_file=token_file)
+        #: For who asks what no verb of ours does.
+        self.client = RestClient(url, token=token, token_file=token_file)
 
     def submit(self, script: str, env: Mapping[str, str], cwd: str) -> str:
         """Submit a script with the options of its own lines; returns the job id."""
         text = Path(script).read_text(encoding="utf-8", errors="surrogateescape")
         try:
-            job = rest_jobs.job_of(text, env, cwd)
-        except (rest_jobs.NotOverRest, BadRequest, ValueError) as error:
+            job = job_of(text, env, cwd, self._version())
+        except ValueError as error:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
-            raise AgentError("refused", str(error), [], hint) from error
+            said = hint if isinstance(error, NotOverRest) else None
+            raise AgentError("refused", str(error), [], said) from error
         self._refuse_unshared(str(job.get("partition") or ""))
-        body = {"script": text, "job": job}
-        answer = self._ask("POST", "job/submit", body=body, submission=True)
+        try:
+            answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
+        except errors.RestRefused as error:
+            reason, hint = explain_sbatch_error(error.message)
+            kind = "limit" if is_submit_limit(error.message) else "refused"
+            raise AgentError(kind, reason, [error.message], hint) from error
         return str(answer["job_id"])
 
     def _refuse_unshared(self, partitions: str) -> None:
         """No run is sent to where its files are not; each partition is asked for once."""
         for name in filter(None, partitions.split(",")):
             if name not in self._shared:
-                rows = self._told(f"partition/{name}").get("partitions") or [{}]
-                sets = str(rows[0].get("node_sets") or "")
+                sets = str(self._partition(name).get("node_sets") or "")
                 self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
             if not self._shared[name]:
                 what = f"partition={name} is on a host without the shared directory"
                 raise AgentError("unshared", f"{what}: the run would not find its files")
 
-    def _told(self, path: str) -> dict[str, Any]:
-        """What is known under a path; nothing where slurmrestd would not tell."""
+    def _partition(self, name: str) -> dict[str, Any]:
+        """What is known of a partition; of one that is not there, the submission will tell."""
         try:
-            return self._ask("GET", path)
-        except (AgentError, errors.RestRefused):
+            rows = self._ask("GET", f"partition/{name}").get("partitions") or [{}]
+        except errors.RestRefused:
             return {}
+        return dict(rows[0])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """All jobs that the controller remembers, in one call."""
-        return [rest_jobs.controller_row(row) for row in self._jobs()]
+        return [rest_rows.controller_row(row) for row in self._jobs()]
 
     def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting knows of these jobs, oldest first."""
-        query = {
-            "step": ",".join(job_ids),
-            "start_time": str(int(max(since, 0))),
-            "show_duplicates": "true",
-            "skip_steps": "true",
-        }
-        answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
-        rows = [rest_jobs.accounting_row(row) for row in answer.get("jobs") or ()]
-        rows.sort(key=lambda row: row.submit or 0)
-        attempts: dict[tuple[str, str], int] = {}
-        for place, row in enumerate(rows):
-            key = (row.job_id, row.work_dir)
-            rows[place] = row._replace(restarts=attempts.get(key, 0))
-            attempts[key] = attempts.get(key, 0) + 1
-        return rows
+        query = rest_rows.accounting_query(job_ids, since)
+        try:
+            answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
+        except errors.RestRefused as error:
+            raise AgentError(
+                "unreachable", "accounting (slurmdbd) does not answer", [error.message]
+            ) from error
+        return count_attempts(rest_rows.accounting_row(row) for row in answer.get("jobs") or ())
 
     def queue(self) -> list[JobStatus]:
         """The jobs of the token's user that have not ended."""
         user = self._user()
         mine = [row for row in self._jobs() if user in ("", row.get("user_name"))]
-        return [row for row in map(rest_jobs.controller_row, mine) if row.end is None]
+        rows = expand_rows(map(rest_rows.controller_row, mine))
+        return [row for row in rows if row.end is None]
 
     def cancel(self, job_ids: Sequence[str]) -> None:
-        """End jobs."""
-        self._each(job_ids, lambda job: self._ask("DELETE", f"job/{job}"))
+        """End jobs, all in one request."""
+        self._kill(job_ids)
 
     def signal(self, job_ids: Sequence[str], signal: int) -> None:
         """Send a signal to the batch shells of jobs; our script passes it on."""
-        query = {"signal": str(signal), "flags": "BATCH_JOB"}
-        self._each(job_ids, lambda job: self._ask("DELETE", f"job/{job}", query=query))
+        self._kill(job_ids, signal=str(signal), flags=["BATCH_JOB"])
 
     def requeue(self, job_ids: Sequence[str]) -> None:
         """Put jobs back into the queue."""
-        if self._version() < _REQUEUE_SINCE:
+        if self._version() < _COMPLETE_SINCE:
             raise AgentError(
                 "request",
-                f"slurmrestd {self._version()} has no word for requeue; {_REQUEUE_SINCE} has",
+                f"slurmrestd {self._version()} has no word for requeue; {_COMPLETE_SINCE} has",
                 [],
                 "scontrol requeue on the login node, or Slurm 26.05",
             )
-        # Slurm made it a GET: it is not repeated by anybody but the client, on a dead connection.
-        self._each(job_ids, lambda job: self._ask("GET", f"job/{job}/requeue"))
+        self._told(self._ask("POST", "jobs/requeue", body={"jobs": collapse(job_ids)}))
 
     def hold(self, job_ids: Sequence[str]) -> None:
         """Keep pending jobs from starting."""
-        self._each(job_ids, lambda job: self._ask("POST", f"job/{job}", body={"hold": True}))
+        self._update(job_ids, {"hold": True})
 
     def release(self, job_ids: Sequence[str]) -> None:
         """Let held jobs start."""
-        self._each(job_ids, lambda job: self._ask("POST", f"job/{job}", body={"hold": False}))
+        self._update(job_ids, {"hold": False})
 
     def nodes(self) -> list[dict[str, Any]]:
         """The nodes, as dictionaries."""
         rows = self._ask("GET", "nodes/").get("nodes") or ()
-        return [dict(rest_jobs.node_row(row)._asdict()) for row in rows]
+        return [dict(rest_rows.node_row(row)._asdict()) for row in rows]
 
     def partitions(self) -> list[dict[str, Any]]:
         """The partitions, as dictionaries."""
         nodes = self.nodes()
         rows = self._ask("GET", "partitions/").get("partitions") or ()
-        return [dict(rest_jobs.partition_row(row, nodes)._asdict()) for row in rows]
+        default = rest_rows.default_partition(rows, self._jobs)
+        found = [rest_rows.partition_row(row, nodes, default) for row in rows]
+        return [dict(row._asdict()) for row in found]
 
     def limits(self) -> dict[str, Any]:
-        """What is known of limits: slurmrestd does not tell the controller's settings."""
-        return {}
+        """The settings of the controller that limit jobs, and how many this user may submit.
+
+        Before 26.05 slurmrestd does not tell the settings: then arrays are cut as if MaxArraySize
+        were Slurm's default.
+        """
+        found: dict[str, Any] = {"MaxArraySize": _USUAL_ARRAY}
+        if self._version() >= _COMPLETE_SINCE:
+            found = rest_rows.settings(self._ask("GET", "conf"))
+            if not limits_enforced(found):
+                return found
+        try:
+            mine = {"user": self._user()}
+            accounts = self._ask("GET", "associations/", query=mine, plugin="slurmdb")
+            qos = self._ask("GET", "qos/", plugin="slurmdb")
+        except errors.RestRefused:
+            return found  # no accounting, so no such limit
+        limit = rest_rows.submit_limit(accounts, qos)
+        return {**found, "MaxSubmitJobs": str(limit)} if limit else found
 
     # ---- one request ----------------------------------------------------------------------------
 
     def _jobs(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "jobs/").get("jobs") or ())
 
-    def _each(self, job_ids: Sequence[str], act: Callable[[str], object]) -> None:
-        for job in job_ids:
+    def _kill(self, job_ids: Sequence[str], **more: Any) -> None:
+        self._told(self._ask("DELETE", "jobs/", body={"jobs": collapse(job_ids), **more}))
+
+    def _told(self, answer: Mapping[str, Any]) -> None:
+        """What the answer to a request says about each job; one that has ended needs no more."""
+        said = [row.get("error") or row for row in answer.get("status") or ()]
+        codes = [(int(e.get("code") or e.get("error_code") or 0), e) for e in said]
+        words = [str(e.get("message") or e.get("error")) for n, e in codes if n and n not in _ENDED]
+        if words:
+            raise AgentError("request", "Slurm refuses it", words)
+
+    def _update(self, job_ids: Sequence[str], change: Mapping[str, Any]) -> None:
+        for number in rest_rows.numbers_of(job_ids, self._jobs()):
             try:
-                act(job)
+                self._ask("POST", f"job/{number}", body=change)
             except errors.RestRefused as error:
-                # A job that has ended meanwhile needs no more.
-                if error.number != JOB_NOT_FOUND:
-                    raise AgentError("request", error.message, error.evidence) from error
+                if error.number not in _ENDED:
+                    raise AgentError("request", "Slurm refuses it", [error.message]) from error
 
     def _version(self) -> str:
         try:
-            return self._client.version
+            return self.client.version
         except errors.RestError as error:
             raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
 
-    def _ask(
-        self, method: str, path: str, *, submission: bool = False, **more: Any
-    ) -> dict[str, Any]:
+    def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
+        """One request; a refusal is the caller's to explain."""
         self.calls += 1
         try:
-            return self._client.call(method, path, **more)
-        except errors.RestRefused as error:
-            if not submission:
-                raise
-            kind = "limit" if error.number in _LIMIT_NUMBERS else "refused"
-            raise AgentError(kind, error.message, error.evidence, error.hint) from error
+            return self.client.call(method, path, **more)
+        except errors.RestRefused:
+            raise
         except errors.RestError as error:
-            kind = "timeout" if error.perhaps_done and submission else "unreachable"
+            kind = "timeout" if error.perhaps_done and method == "POST" else "unreachable"
             raise AgentError(kind, error.message, error.evidence, error.hint) from error
 
     def _user(self) -> str:

@@ -277,12 +277,9 @@ def parse_config(text: str) -> Dict[str, str]:
     return settings
 
 
-def setting_number(settings: Dict[str, str], name: str) -> Optional[int]:
-    """A setting as a number ("1001", "300 sec", "2 min"); None when absent or without one."""
-    found = re.match(r"([0-9]+)\s*(sec|min|hour|)", settings.get(name, ""))
-    if found is None:
-        return None
-    return int(found.group(1)) * {"": 1, "sec": 1, "min": 60, "hour": 3600}[found.group(2)]
+def limits_enforced(settings: Dict[str, str]) -> bool:
+    """Whether the limits of accounts and QOS hold for jobs."""
+    return bool(re.search("limits|safe|qos|all", settings.get("AccountingStorageEnforce", "")))
 
 
 def submit_limits_commands(user: str) -> List[List[str]]:
@@ -337,6 +334,16 @@ def is_unreachable(stderr: str) -> bool:
     return _UNREACHABLE.search(stderr) is not None
 
 
+def hint_without_configuration(stderr: str) -> Optional[str]:
+    """What helps where Slurm's commands are installed and no cluster is configured, else None."""
+    if "configuration source" not in stderr:
+        return None
+    return (
+        "no slurm.conf was found: set SLURM_CONF to your cluster's, or run without Slurm: "
+        'Cluster("embedded"), slurm --cluster embedded'
+    )
+
+
 def is_unknown_job(output: str) -> bool:
     """Whether a command failed because the controller does not know the job, or not any more.
 
@@ -344,6 +351,15 @@ def is_unknown_job(output: str) -> bool:
     Give stdout too: of an array element scontrol says it there.
     """
     return _UNKNOWN_JOB.search(output) is not None
+
+
+# More jobs would be queued than the user may have; later it may say yes.
+_SUBMIT_LIMIT = re.compile("(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array")
+
+
+def is_submit_limit(text: str) -> bool:
+    """Whether a submission failed for the number of jobs, so that it may succeed later."""
+    return _SUBMIT_LIMIT.search(text) is not None
 
 
 # Slurm's words, what they mean in ours, and what helps. The first row that fits counts, so the

@@ -123,7 +123,7 @@ def submission_env(environ: Mapping[str, str], options_set: Iterable[str]) -> Di
         name: value
         for name, value in environ.items()
         if not (inside and _belongs_to_a_job(name))
-        and not (name.startswith("SBATCH_") and _sbatch_option(name) in silenced)
+        and not (name.startswith("SBATCH_") and sbatch_option(name) in silenced)
         and name not in _NEVER_HONOURED
     }
 
@@ -134,7 +134,7 @@ def honoured_variables(environ: Mapping[str, str], options_set: Iterable[str]) -
     return {name: value for name, value in env.items() if name.startswith("SBATCH_")}
 
 
-def _sbatch_option(variable: str) -> str:
+def sbatch_option(variable: str) -> str:
     """The long option, with dashes, that an SBATCH_* variable stands for."""
     plain = variable[len("SBATCH_") :].lower().replace("_", "-")
     return _OPTION_OF_VARIABLE.get(variable, plain)
@@ -255,7 +255,7 @@ def scontrol_show_command(job_id: str) -> List[str]:
 
 
 # Values that run to the end of their line, whatever they hold.
-_WHOLE_LINE = (
+WHOLE_LINE = (
     *("JobName", "Command", "SubmitLine", "WorkDir", "StdErr", "StdIn", "StdOut"),
     *("Comment", "AdminComment", "SystemComment", "Extra"),
 )
@@ -264,7 +264,7 @@ _KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\
 
 def parse_scontrol_jobs(text: str) -> List[JobStatus]:
     """The jobs that `scontrol show job` describes."""
-    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", _WHOLE_LINE)]
+    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", WHOLE_LINE)]
 
 
 def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Dict[str, str]]:
@@ -343,8 +343,12 @@ def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
 
 def parse_sacct(text: str) -> List[JobStatus]:
     """The rows of `sacct_command`, oldest first: of two records of one id the last counts."""
-    rows = [_sacct_row(line) for line in text.split("\n") if line.strip()]
-    rows.sort(key=lambda row: row.submit or 0)
+    return count_attempts(_sacct_row(line) for line in text.split("\n") if line.strip())
+
+
+def count_attempts(found: Iterable[JobStatus]) -> List[JobStatus]:
+    """Rows of accounting, oldest first, each with the number of its attempt as `restarts`."""
+    rows = sorted(found, key=lambda row: row.submit or 0)
     attempts = {}  # type: Dict[Tuple[str, str], int]
     for i, row in enumerate(rows):
         # Each attempt is a record of its own; another job that was given the id has another run.

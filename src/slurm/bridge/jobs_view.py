@@ -7,7 +7,6 @@ changed. A job counts as gone only when Slurm has said twice, some time apart, t
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import defaultdict
@@ -18,6 +17,7 @@ from typing import Any
 from slurm.bridge.gang import JobView
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
+from slurm.bridge.tasks import woken
 from slurm.bridge.translation import Claim, read_claim
 from slurm.errors import SlurmError
 from slurm.model.states import JobState
@@ -129,8 +129,7 @@ class JobsView:
             await asyncio.sleep(min(self._settings.poll, max(_SOONEST_S, quiet / 3)))
             return
         self._wake.clear()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._wake.wait(), self._settings.idle_poll)
+        await woken(self._wake, self._settings.idle_poll)
 
     async def _list(self) -> None:
         begun = time.monotonic()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from slurm import stack
-from slurm.cli import DONE, UNREACHABLE, cluster_hosts
+from slurm.cli import DONE, REFUSED, cluster_hosts, cluster_native
 from slurm.cli.cluster_life import (
     Asked,
     Dir,
@@ -23,12 +22,14 @@ from slurm.cli.cluster_life import (
     say,
     show_status,
     up_in_containers,
+    what_about_jobs,
 )
 from slurm.errors import OptionError
-from slurm.stack import ClusterStatus, life, site
+from slurm.stack import life, native_life, site
 from slurm.stack.plan import container_plan
 from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.render import rendered, write
+from slurm.stack.state import made
 
 __all__ = ["app", "cluster_hosts"]
 
@@ -95,18 +96,8 @@ def _up_native(dir: Path, asked: Asked, files: dict[str, str], json: bool) -> in
         files=files,
         accounting=asked.accounting,
     )
-    status = cluster.status()
-    if json:
-        _print_json(status)
-        return DONE
-    print(f"cluster {cluster.name} is up in {cluster.dir}: nodes {', '.join(cluster.nodes)}")
-    print(f"memory enforcement: {status.enforcement}")
-    _print_notes(status)
-    print("\nnow type:")
-    for key, value in cluster.env.items():
-        print(f"  export {key}={value}")
-    print(f"  sinfo\n\nand at the end:\n  slurm cluster down --dir {cluster.dir}")
-    return DONE
+    native_life.register(made(cluster.dir).cluster)
+    return cluster_native.tell_up(cluster, json=json)
 
 
 @app.command
@@ -134,12 +125,17 @@ def render(
     source = topology or (found if found.exists() else None)
     plan = container_plan(read_topology(source), site.look())
     changed = write(directory, rendered(plan, platform or ""))
-    for name in changed:
+    for name in dict.fromkeys(_shown(name) for name in changed):
         print(f"written: {directory / name}")
     print(f"{len(changed)} files written" if changed else "all files are as they should be")
     for notice in plan.notices:
         print(f"note: {notice}")
     return DONE
+
+
+def _shown(name: str) -> str:
+    """A file as it is listed; the exporter's sources are one thing."""
+    return "exporter/" if name.startswith("exporter/") else name
 
 
 @app.command
@@ -156,12 +152,17 @@ def down(
 ) -> int:
     """Stop all daemons in order; queued jobs and accounting stay, `up` goes on with them.
 
-    In containers it waits for running jobs, unless told otherwise; a cluster of plain processes
-    ends them. A cluster that is down already is left as it is.
+    In containers it asks what becomes of running jobs, and waits for them where nobody can answer;
+    a cluster of plain processes ends them. A cluster that is down already is left as it is.
     """
     directory = place(name, dir)
+    if requeue and now:
+        raise OptionError("--requeue and --now were given", hint="say one of them")
     if in_containers(directory):
-        jobs = "requeue" if requeue else "end" if now else "wait"
+        jobs = "requeue" if requeue else "end" if now else what_about_jobs(directory)
+        if not jobs:
+            print("nothing was done")
+            return REFUSED
         life.down(directory, say, jobs, patience)
     else:
         stack.down(directory)
@@ -184,6 +185,7 @@ def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
     env: the variables that a client needs;
     of containers:
     version: Slurm's; doing: a step that was interrupted, or "";
+    controller: the service that has the queue, or "";
     services: a list of {name, container, state, healthy, address, image};
     hosts: {another host: "joined", "missing" or "not answering"};
     jobs: {state: count}.
@@ -191,12 +193,7 @@ def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
     directory = place(name, dir)
     if in_containers(directory):
         return show_status(directory, json=json)
-    found = stack.status(directory)
-    if json:
-        _print_json(found)
-    else:
-        _print_status(found)
-    return DONE if found.state == "up" else UNREACHABLE
+    return cluster_native.show_status(directory, json=json)
 
 
 def _read_file(argument: str) -> tuple[str, str]:
@@ -211,26 +208,3 @@ def _read_file(argument: str) -> tuple[str, str]:
         raise OptionError(
             f"--file {argument!r}: {path} cannot be read: {error}", hint="name a text file"
         ) from error
-
-
-def _print_json(status: ClusterStatus) -> None:
-    print(json.dumps(status.as_dict(), indent=2))
-
-
-def _print_notes(status: ClusterStatus) -> None:
-    for note in status.notes:
-        print(f"note: {note}")
-
-
-def _print_status(status: ClusterStatus) -> None:
-    print(f"cluster {status.name} in {status.dir} is {status.state}")
-    print(f"memory enforcement: {status.enforcement}")
-    _print_notes(status)
-    print(f"\n{'daemon':<14}{'pid':>8}{'port':>8}")
-    for daemon in status.daemons:
-        print(f"{daemon.name:<14}{daemon.pid or 'down':>8}{daemon.port or '-':>8}")
-    print(f"\n{'node':<14}state")
-    for node, state in status.nodes.items():
-        print(f"{node:<14}{state}")
-    if status.state != "down":
-        print("\n" + "\n".join(f"export {key}={value}" for key, value in status.env.items()))

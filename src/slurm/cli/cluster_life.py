@@ -10,12 +10,13 @@ from typing import Annotated, NamedTuple
 
 from cyclopts import App, Parameter
 
-from slurm.cli import DONE, REFUSED, UNREACHABLE
+from slurm.cli import DONE, REFUSED, UNREACHABLE, cluster_native
 from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
-from slurm.stack import change, health, life, record
+from slurm.stack import change, health, life, native_life, record
 from slurm.stack import join as joining
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.fleet import some
 from slurm.stack.read import FILE_NAME, parse_topology
 
 app = App(
@@ -111,10 +112,7 @@ def up_in_containers(
             hint="leave --engine out, or change the file",
         )
     if topology.engine == "native":
-        raise OptionError(
-            f"{source} has engine = 'native', which takes no file yet",
-            hint="slurm cluster up --engine native --dir DIRECTORY --nodes N",
-        )
+        return cluster_native.up_from_file(dir, topology, text, json=json)
     directory = (dir or record.default_directory(topology.name)).expanduser().resolve()
     stack = life.up(directory, topology, text, say)
     if json:
@@ -123,6 +121,7 @@ def up_in_containers(
     print(f"cluster {name} is up: Slurm {stack.record.version}, nodes {', '.join(stack.nodes)}")
     for notice in stack.plan.notices:
         print(f"note: {notice}")
+    _print_pages(stack)
     for host, state in joining.hosts(stack, stack.fleet.states()).items():
         if state == "missing":
             print(f"{host} has not joined: slurm cluster join {host} {name}")
@@ -131,6 +130,16 @@ def up_in_containers(
         f'  Cluster.from_stack("{name}")\n\nand at the end:\n  slurm cluster down {name}'
     )
     return DONE
+
+
+def _print_pages(stack: Stack) -> None:
+    monitoring = stack.plan.topology.monitoring
+    pages = {"prometheus": monitoring.prometheus_port, "grafana": monitoring.grafana_port}
+    for name, port in pages.items():
+        if name in stack.plan.addresses:
+            print(f"{name}: http://{monitoring.address}:{port}")
+    if "grafana" in stack.plan.addresses:
+        print(f"  user admin, password in {stack.record.directory}/secrets/grafana_password")
 
 
 def show_status(directory: Path, *, json: bool) -> int:
@@ -143,7 +152,9 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"cluster {found.name} in {found.dir} is {found.state}: Slurm {found.version}")
     if found.doing:
         print(f"unfinished: {found.doing}; the same command again goes on")
-    print(f"memory enforcement: {found.enforcement}")
+    if len([one for one in found.services if one.name.startswith("slurmctld")]) > 1:
+        print(f"in charge: {found.controller or 'no controller'}")
+    print(f"enforcement: {found.enforcement}")
     for note in found.notes:
         print(f"note: {note}")
     print(f"\n{'service':<18}{'container':<12}{'works':<7}address")
@@ -170,6 +181,17 @@ def _agreed(question: str, yes: bool) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
+def what_about_jobs(directory: Path) -> str:
+    """What `down` does with running jobs: `wait`, `requeue` or `end`; "" where it is given up."""
+    jobs = life.running_jobs(directory) if sys.stdin.isatty() else []
+    if not jobs:
+        return "wait"
+    print(f"Still running, and would end with the nodes: {some(jobs)}")
+    answers = {"w": "wait", "r": "requeue", "e": "end"}
+    question = "Wait for them, requeue them, end them, or nothing of it? [w/r/e/N] "
+    return answers.get(input(question).strip().lower()[:1], "")
+
+
 @app.command
 def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     """Remove a cluster with its queue, its accounting and its shared files; backups stay."""
@@ -181,7 +203,10 @@ def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     if not _agreed(f"Destroy the cluster in {directory} with all its data?", yes):
         print("nothing was done")
         return REFUSED
-    life.destroy(directory, say)
+    if in_containers(directory):
+        life.destroy(directory, say)
+    else:
+        native_life.destroy(directory)
     return DONE
 
 
@@ -196,7 +221,10 @@ def logs(
     follow: Annotated[bool, Parameter(negative="", help="Go on as they come.")] = False,
 ) -> int:
     """Show what services said last, each line with its service."""
-    stack = open_stack(place(name, dir))
+    directory = place(name, dir)
+    if not in_containers(directory):
+        return cluster_native.show_logs(directory, service, lines, follow=follow)
+    stack = open_stack(directory)
     chosen = [_service(stack, service)] if service else [c.service for c in stack.containers]
     if follow and service:
         program = [stack.engine.program, "logs", "--follow", "--tail", str(lines)]
@@ -242,6 +270,8 @@ def shell(
 
 
 def _inside(directory: Path, words: list[str], service: str | None, user: str | None) -> int:
+    if not in_containers(directory):
+        return cluster_native.run_inside(directory, words)
     stack = open_stack(directory)
     usual = "login" if "login" in stack.plan.addresses else "slurmctld"
     where = _service(stack, service) if service else usual
@@ -284,6 +314,8 @@ def apply(
     """Change a running cluster to what a topology file says now; shows the difference first."""
     directory = place(name, dir)
     text = (topology or directory / FILE_NAME).read_text(encoding="utf-8")
+    if not in_containers(directory):
+        return cluster_native.apply(directory, text, dry_run=dry_run)
     return _change(directory, text, patience, dry_run)
 
 
@@ -307,6 +339,8 @@ def _change(directory: Path, text: str, patience: float, dry_run: bool) -> int:
     for verb, services in (("new", what.new), ("anew", what.renewed), ("removed", what.removed)):
         if services:
             print(f"{verb}: {', '.join(services)}")
+    if what.unfinished:
+        print(f"unfinished: {what.unfinished}")
     if what.nothing:
         print("all is as the file says")
     elif not dry_run:
@@ -341,7 +375,7 @@ def backup(
     to: Annotated[Path | None, Parameter(help="A folder to make; left out: in backups/.")] = None,
 ) -> int:
     """Copy database, state, secrets and cluster.toml into a folder, and print its path."""
-    print(backups.backup(open_stack(place(name, dir), say), target=to))
+    print(backups.backup(place(name, dir), say, to.expanduser().resolve() if to else None))
     return DONE
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from slurm.api.backend import Backend
 from slurm.errors import NoScheduler, OptionError
@@ -48,6 +49,17 @@ class Serving:
         for name, value in (("--top", self.top), ("--per-job", self.per_job)):
             if value < 0:
                 raise OptionError(f"{name} {value} is less than nothing", hint="0 for none")
+
+
+def rest_arguments(url: str | None, token_file: Path | None) -> dict[str, Any]:
+    """The arguments of `Cluster` that lead to slurmrestd; none where no URL was given."""
+    if url is None and token_file is not None:
+        raise OptionError(
+            f"--token-file {token_file} is for slurmrestd only", hint="--rest http://HOST:6820"
+        )
+    if url is None:
+        return {}
+    return {"backend_type": "rest", "rest_url": url, "token_file": token_file}
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from slurm.errors import StackError
 from slurm.stack import layout, native
 from slurm.stack.native_plan import Request, check_request, checked_directory
 from slurm.stack.running import ClusterStatus, DaemonStatus, RunningCluster, look
-from slurm.stack.state import State, load, locked
+from slurm.stack.state import load, locked, made
 
 __all__ = ["ClusterStatus", "DaemonStatus", "RunningCluster", "attach", "down", "status", "up"]
 
@@ -52,7 +52,7 @@ def up(
 
 def attach(dir: str | Path) -> RunningCluster:
     """The cluster that was brought up in `dir` by another process."""
-    state = _made(dir)
+    state = made(checked_directory(dir))
     if not state.alive():
         raise StackError(
             f"the cluster in {dir} is down",
@@ -67,21 +67,11 @@ def down(dir: str | Path) -> None:
     Only processes that the cluster started are stopped. Nothing happens where it is down already.
     """
     directory = checked_directory(dir)
-    _made(directory)
+    made(directory)
     with locked(directory):
-        native.stop_all(_made(directory))
+        native.stop_all(made(directory))
 
 
 def status(dir: str | Path) -> ClusterStatus:
     """How the cluster in `dir` is now."""
-    return look(_made(dir))
-
-
-def _made(dir: str | Path) -> State:
-    state = load(checked_directory(dir))
-    if state is None:
-        raise StackError(
-            f"no cluster was ever made in dir={str(dir)!r}",
-            hint=f"bring one up: slurm cluster up --engine native --dir {dir}",
-        )
-    return state
+    return look(made(checked_directory(dir)))

@@ -306,7 +306,6 @@ def _native(topology: Topology) -> Iterator[Finding]:
     for way, used, what in (
         (("controller", "backup"), topology.controller.backup, "a backup controller"),
         (("rest", "enabled"), topology.rest.enabled, "slurmrestd"),
-        (("login", "enabled"), topology.login.enabled, "a login node"),
         (("monitoring", "enabled"), topology.monitoring.enabled, "monitoring"),
         (("hosts",), bool(topology.hosts), "other hosts"),
         (("auth", "kind"), topology.auth.kind == "slurm", "auth/slurm"),

@@ -12,6 +12,8 @@ from slurm.stack.yaml import Alias, Anchor
 
 Service = dict[str, Any]
 
+#: The first line of every file that compose and its services read.
+WRITTEN = "Written by `slurm cluster render`; change cluster.toml, not this file."
 NETWORK = "slurm-net"
 #: Ports of containers on an internal network alone are not published: who is, joins this too.
 EDGE = "slurm-edge"
@@ -96,6 +98,8 @@ def slurm_service(plan: Plan, image: Image) -> Service:
         "SLURM_SHARED": plan.topology.shared.path,
         "SLURMCTLD_PORT": str(plan.slurmctld_port),
     }
+    if len(plan.controllers) > 1:
+        environment["SLURM_CONTROLLERS"] = " ".join(name for name, _ in plan.controllers)
     if plan.auth == "slurm":
         # auth/slurm looks in /etc/slurm otherwise, and no secret lies there.
         environment["SLURM_SACK_KEY"] = f"{plan.paths.keys}/slurm.key"
@@ -326,6 +330,12 @@ def _devices(plan: Plan, node: Node) -> Service:
     return {"deploy": {"resources": {"reservations": {"devices": [wanted]}}}}
 
 
+def reserved_devices(service: Service) -> list[dict[str, Any]]:
+    """The GPUs that a service of docker's has, as compose writes them."""
+    found = service.get("deploy", {}).get("resources", {}).get("reservations", {})
+    return list(found.get("devices", ()))
+
+
 def _prometheus(plan: Plan, image: Image) -> Service:
     monitoring = plan.topology.monitoring
     port = f"{monitoring.address}:{monitoring.prometheus_port}:9090"
@@ -374,7 +384,7 @@ def _slurm_exporter(plan: Plan) -> Service:
     return {
         **_service(plan, "slurm-exporter", "slurm-exporter"),
         **_environment(EXPORTER_PORT=EXPORTER_PORT),
-        "volumes": ["./shared:/etc/slurm:ro"],
+        "volumes": ["./shared:/etc/slurm:ro", "./exporter:/opt/slurm-sdk:ro"],
         "secrets": [_auth_secret(plan)],
         **_after(plan, "slurmctld"),
         "healthcheck": _health("slurm-exporter"),

@@ -137,9 +137,10 @@ def _scheduling(plan: Plan) -> list[str]:
     ]
     if len(plan.nodes) <= _FEW_NODES:
         lines.append(f"SchedulerParameters={_TURN_AROUND}")
+    gres = ["GresTypes=gpu"] if any(node.gpus for node in plan.nodes) else []
     if plan.native:
         # One machine plays all nodes, and may be slow to answer for all of them at once.
-        return [*lines, "KillWait=2", "SlurmctldTimeout=60", "SlurmdTimeout=60"]
+        return [*lines, *gres, "KillWait=2", "SlurmctldTimeout=60", "SlurmdTimeout=60"]
     lines += [f"SlurmctldTimeout={plan.topology.controller.takeover}", "SlurmdTimeout=300"]
     lines.append("SlurmctldParameters=enable_configless")
     if plan.since("22.05"):
@@ -147,8 +148,7 @@ def _scheduling(plan: Plan) -> list[str]:
     if plan.several_hosts:
         # The ports of srun differ by container, and no node need hand messages on to another host.
         lines += ["DebugFlags=NO_CONF_HASH", "TreeWidth=65533"]
-    if any(node.gpus for node in plan.nodes):
-        lines.append("GresTypes=gpu")
+    lines += gres
     if plan.topology.monitoring.enabled and plan.since("25.11"):
         lines.append("MetricsType=metrics/openmetrics")
     return lines

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.stack.compose import EDGE, NETWORK, compose, host_addresses, named_volumes
+from slurm.stack.compose import (
+    EDGE,
+    NETWORK,
+    compose,
+    host_addresses,
+    named_volumes,
+    reserved_devices,
+)
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
+from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.yaml import plain
 
@@ -116,10 +125,12 @@ def _at_start(plan: Plan, service: str) -> list[str]:
     """What a service reads when it starts and never again."""
     if service == "slurmdbd":
         return [slurmdbd_conf(plan)]
+    folder = service.removeprefix("slurm-") + "/"
+    own = [text for name, text in monitoring_files(plan).items() if name.startswith(folder)]
     if not service.startswith("slurm"):
-        return []
+        return own
     lines = slurm_conf(plan).splitlines()
-    return [line for line in lines if line.partition("=")[0].strip().lower() in _AT_START]
+    return own + [x for x in lines if x.partition("=")[0].strip().lower() in _AT_START]
 
 
 def _options(plan: Plan, directory: Path, entry: dict[str, Any], project: str) -> Iterator[str]:
@@ -139,7 +150,19 @@ def _options(plan: Plan, directory: Path, entry: dict[str, Any], project: str) -
         yield from ("--cap-add", capability)
     for device in entry.get("devices", ()):
         yield from ("--device", device)
+    for wanted in reserved_devices(entry):
+        # One word of a list: docker itself takes the quotes off.
+        yield from ("--gpus", f'"device={",".join(wanted["device_ids"])}"')
     yield from _limits(plan, entry)
+    if plan.topology.engine == "docker":
+        # podman asks only where systemd reminds it; docker shows the answers by itself.
+        yield from _asked(entry["healthcheck"])
+
+
+def _asked(check: dict[str, Any]) -> Iterator[str]:
+    yield from ("--health-cmd", shlex.join(check["test"][1:]))
+    for key in ("interval", "timeout", "retries", "start_period"):
+        yield from (f"--health-{key.replace('_', '-')}", str(check[key]))
 
 
 def _first_network(entry: dict[str, Any], project: str) -> Iterator[str]:

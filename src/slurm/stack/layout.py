@@ -7,6 +7,7 @@ import pwd
 import secrets
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from slurm.errors import StackError
@@ -25,11 +26,14 @@ _PLACES = (
 )
 
 
-def claim(directory: Path) -> None:
-    """Make the directory, or check that it is free for a cluster or already belongs to one."""
+def claim(directory: Path, also: Sequence[str] = ()) -> None:
+    """Make the directory, or check that it is free for a cluster or already belongs to one.
+
+    Files named in `also` may be there.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        found = os.listdir(directory)
+        found = set(os.listdir(directory)) - set(also)
         if found and ".lock" not in found:
             raise StackError(
                 f"dir={str(directory)!r} is not empty and holds no cluster of ours",
@@ -55,12 +59,18 @@ def prepare(cluster: NativeCluster) -> None:
     for old in (top / "log").glob("*.out"):
         # An error shall show the words of this start, not of an earlier one.
         old.unlink()
-    for node in cluster.node_names:
-        (top / "spool" / node).mkdir(exist_ok=True)
     key = top / "munge" / "munge.key"
     if not key.exists():
         _write(key, secrets.token_bytes(1024), 0o400)
         _give(key, "munge", cluster)
+    write_conf(cluster)
+
+
+def write_conf(cluster: NativeCluster) -> None:
+    """Write all configuration files anew; each node has a place for its jobs."""
+    top = cluster.directory
+    for node in cluster.node_names:
+        (top / "spool" / node).mkdir(exist_ok=True)
     for file, text in cluster.conf_files().items():
         mode = 0o600 if file == "slurmdbd.conf" else 0o755 if text.startswith("#!") else 0o644
         _write(top / "etc" / file, text.encode(), mode)

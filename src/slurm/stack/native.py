@@ -13,6 +13,7 @@ from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import cgroups, layout, probes
+from slurm.stack.check import node_groups
 from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
 from slurm.stack.native_plan import NativeCluster, native_plan
 from slurm.stack.ports import free_ports, is_free
@@ -24,6 +25,7 @@ from slurm.stack.processes import (
     uninterrupted,
     wait_until,
 )
+from slurm.stack.site import Site, find_gpus
 from slurm.stack.state import State, load
 from slurm.stack.topology import Topology
 from slurm.stack.versions import major
@@ -34,29 +36,72 @@ _PORT_TAKEN = "Address already in use"
 _TRIES = 3
 
 
-def plan(directory: Path, topology: Topology, files: dict[str, str]) -> State:
-    """Decide everything about a cluster: name, ports, enforcement. Nothing is started."""
+def plan(
+    directory: Path, topology: Topology, files: dict[str, str], keep: NativeCluster | None = None
+) -> State:
+    """Decide everything about a cluster: name, ports, enforcement. Nothing is started.
+
+    What a running cluster has, given as `keep`, keeps its port.
+    """
     check_programs(topology.accounting)
     before = load(directory)
     # An earlier cluster's name is kept: its state and its accounting carry it.
     name = topology.name or (before.cluster.name if before else f"sdk{secrets.token_hex(4)}")
-    nodes = sum(len(group.names) for group in topology.nodes)
-    why_not = cgroups.why_not_enforced()
+    why_not = _why_not_enforced(topology)
     closed = layout.closed_parent(directory)
     decided = native_plan(
         replace(topology, name=name),
         directory,
         host=socket.gethostname().partition(".")[0],
         user=pwd.getpwuid(os.geteuid()).pw_name,
-        ports=free_ports(nodes + 2),
-        version=installed_version(),
+        ports=_ports(topology, keep),
+        version=_version(topology),
         why_not_enforced=why_not,
+        site=Site(gpus=find_gpus()) if _wants_gpus(topology) else None,
     )
     cluster = NativeCluster(decided, directory, closed is not None, files)
     state = State(cluster, enforcement=f"none: {why_not}" if why_not else "cgroup v1")
     if closed is not None:
         state.notes = [f"only {cluster.user} can use this cluster: {closed} is closed to others"]
     return state
+
+
+def _ports(topology: Topology, keep: NativeCluster | None) -> list[int]:
+    """The ports of slurmctld, slurmdbd and each node: as they are, or free ones."""
+    names = [name for group in node_groups(topology) for name in group.names]
+    fresh = free_ports(len(names) + 2)
+    if keep is None:
+        return fresh
+    had = {node.name: node.port for node in keep.plan.nodes}
+    own = [keep.plan.slurmctld_port, keep.plan.slurmdbd_port or fresh[1]]
+    return [*own, *(had.get(name, port) for name, port in zip(names, fresh[2:], strict=True))]
+
+
+def _why_not_enforced(topology: Topology) -> str | None:
+    """Why jobs are not held to their memory; an error where the topology insists."""
+    if topology.limits.enforce is False:
+        return "limits.enforce is false"
+    why = cgroups.why_not_enforced()
+    if why and topology.limits.enforce is True:
+        raise StackError(
+            f"limits.enforce = true is not possible: {why}", hint='write enforce = "auto"'
+        )
+    return why
+
+
+def _version(topology: Topology) -> str:
+    """The release that is installed, which must be the one that is asked for."""
+    found = installed_version()
+    if topology.version not in ("auto", found):
+        raise StackError(
+            f"version = {topology.version!r}, but Slurm {found} is installed here",
+            hint='remove the line, or use containers: engine = "podman"',
+        )
+    return found
+
+
+def _wants_gpus(topology: Topology) -> bool:
+    return any(group.gpus for group in node_groups(topology))
 
 
 def installed_version() -> str:
@@ -111,6 +156,7 @@ def start(state: State) -> None:
             await_ready(state, daemon)
         if daemon.name == "slurmdbd":
             probes.add_cluster(cluster)
+            probes.set_accounts(cluster)
     for daemon in nodes:
         await_ready(state, daemon)
     await_nodes(state)

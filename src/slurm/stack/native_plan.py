@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm.errors import StackError
-from slurm.stack.conf import cgroup_conf, slurm_conf, slurmdbd_conf
-from slurm.stack.plan import Cgroups, Node, Paths, Plan, partitions
-from slurm.stack.topology import Conf, Database, Nodes, Topology
+from slurm.stack.check import node_groups
+from slurm.stack.conf import cgroup_conf, gres_conf, slurm_conf, slurmdbd_conf
+from slurm.stack.plan import Cgroups, Node, Paths, Plan, gpus_of, partitions
+from slurm.stack.site import Site
+from slurm.stack.topology import Conf, Database, Nodes, Topology, User
 
 # Slurm's configuration has no quoting for paths: commas, blanks, '#' and '%' mean something there.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+@-]*\Z")
@@ -39,7 +41,7 @@ class Request:
         return Topology(
             name=self.name or "",
             engine="native",
-            nodes=(Nodes(names, self.cpus, self.memory_mb),),
+            nodes=(Nodes(names, self.cpus, self.memory_mb, gpus=()),),
             database=Database("mariadb" if self.accounting else "none"),
             conf=Conf(slurm=self.extra_conf, cgroup=self._lines("cgroup.conf")),
         )
@@ -117,6 +119,9 @@ class NativeCluster:
         files = {**self.files, "slurm.conf": slurm_conf(self.plan)}
         if self.enforce_memory:
             files["cgroup.conf"] = cgroup_conf(self.plan)
+        gres = gres_conf(self.plan)
+        if gres:
+            files["gres.conf"] = gres
         if self.accounting:
             files["slurmdbd.conf"] = slurmdbd_conf(self.plan)
         return files
@@ -134,15 +139,15 @@ def native_plan(
     ports: list[int],
     version: str,
     why_not_enforced: str | None,
+    site: Site | None = None,
 ) -> Plan:
     """The plan of a native cluster: all daemons on the loopback address of one host.
 
-    `ports` are those of slurmctld, of slurmdbd, and of each node.
+    `ports` are those of slurmctld, of slurmdbd, and of each node; `user` runs the daemons.
     """
     top = str(directory)
-    groups = [group for group in topology.nodes for _ in group.names]
-    names = [name for group in topology.nodes for name in group.names]
-    mine = zip(names, ports[2:], groups, strict=True)
+    mine = [(name, group) for group in node_groups(topology) for name in group.names]
+    gpus = gpus_of([group for _, group in mine], site or Site())
     return Plan(
         topology=topology,
         version=version,
@@ -156,10 +161,11 @@ def native_plan(
                 port,
                 group.cpus,
                 group.memory,
+                gpus=found,
                 features=group.features,
                 weight=group.weight,
             )
-            for name, port, group in mine
+            for (name, group), port, found in zip(mine, ports[2:], gpus, strict=True)
         ),
         partitions=partitions(topology),
         paths=Paths(
@@ -180,6 +186,7 @@ def native_plan(
         slurmdbd_port=ports[1] if topology.accounting else None,
         slurmdbd_host=host,
         storage_user=user,
+        users=topology.users or (User(user, 0),),
     )
 
 

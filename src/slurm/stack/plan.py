@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from slurm.api.unshared import FEATURE
@@ -124,6 +124,15 @@ class Plan:
         """The Debian release of the Slurm images."""
         return SUITES[self.version]
 
+    @property
+    def enforcement(self) -> str:
+        """What holds jobs to what they asked for, or why nothing does."""
+        if not self.cgroups.plugin:
+            return f"none: {self.cgroups.why_not}"
+        found = "cgroup/v1" if self.cgroups.plugin == "cgroup/v1" else "cgroup/v2"
+        devices = " and GPUs" if any(node.gpus for node in self.nodes) else ""
+        return f"{found} holds memory{devices}; cores are counted, and a node's own are its limit"
+
     def since(self, version: str) -> bool:
         """Whether this cluster's Slurm is that release or a later one."""
         return at_least(self.version, version)
@@ -158,7 +167,8 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
     if subnet == "auto":
         subnet = site.subnet or next(subnets(topology.name, count))
     network = ipaddress.IPv4Network(subnet)
-    addresses = {name: str(network[_SLOTS[name]]) for name in services(topology)}
+    wanted = [name for name in services(topology) if name not in site.without]
+    addresses = {name: str(network[_SLOTS[name]]) for name in wanted}
     cgroups = _cgroups(topology, site, version)
     nodes = tuple(_nodes(topology, groups, site, network, version))
     controllers = [name for name in addresses if name.startswith("slurmctld")]
@@ -187,7 +197,7 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
             **{n.hostname: _inner(network, i) for i, n in enumerate(nodes) if not n.host},
         },
         site=site,
-        notices=tuple(_notices(topology, cgroups, nodes)),
+        notices=tuple(_notices(topology, site, cgroups)),
     )
 
 
@@ -289,6 +299,15 @@ def _nodes(
             number += 1
 
 
+def gpus_of(groups: Sequence[Nodes], site: Site) -> list[tuple[Gpu, ...]]:
+    """The GPUs of nodes of one host, each given by its group."""
+    found: list[tuple[Gpu, ...]] = []
+    for turn, group in enumerate(groups):
+        taken = sum(map(len, found))
+        found.append(_gpus(group, site, first_of_host=turn == 0, taken=taken))
+    return found
+
+
 def _gpus(group: Nodes, site: Site, *, first_of_host: bool, taken: int) -> tuple[Gpu, ...]:
     """A node's GPUs; two nodes of a host never get the same one."""
     if isinstance(group.gpus, str):  # auto: all that were found, for the first node of this host
@@ -328,9 +347,12 @@ def _cgroups(topology: Topology, site: Site, version: str) -> Cgroups:
     return Cgroups("cgroup/v1" if found == "v1" else "autodetect")
 
 
-def _notices(topology: Topology, cgroups: Cgroups, nodes: tuple[Node, ...]) -> Iterator[str]:
+def _notices(topology: Topology, site: Site, cgroups: Cgroups) -> Iterator[str]:
     if cgroups.why_not:
         yield f"jobs are not held to their memory: {cgroups.why_not}"
+    for name in services(topology):
+        if name in site.without:
+            yield f"no {name}: its image is not here and cannot be pulled; `up` tries again"
     apart = apart_nodes(topology)
     if apart:
         yield (

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 
 from slurm.errors import StackError
+from slurm.stack.conf import accounting_commands
 from slurm.stack.daemons import program
 from slurm.stack.native_plan import NativeCluster
 from slurm.stack.processes import last_lines, wait_until
@@ -54,6 +56,23 @@ def add_cluster(cluster: NativeCluster) -> None:
     """
     argv = ["sacctmgr", "--immediate", "--quiet", "add", "cluster", cluster.name]
     _command(cluster, argv, timeout=30)
+
+
+def set_accounts(cluster: NativeCluster) -> None:
+    """Make QOS, accounts and users what the topology says; what exists already stays."""
+    for words in accounting_commands(cluster.plan):
+        _command(cluster, ["sacctmgr", "--immediate", "--quiet", *words], timeout=30)
+
+
+def busy_nodes(cluster: NativeCluster, nodes: Sequence[str]) -> list[str]:
+    """Those of some nodes that have jobs."""
+    states = node_states(cluster) if nodes else {}
+    return [n for n in nodes if re.search("alloc|mix|compl", states.get(n, ""))]
+
+
+def reconfigure(cluster: NativeCluster) -> None:
+    """Let all daemons read their files again."""
+    _command(cluster, ["scontrol", "reconfigure"], timeout=60)
 
 
 def run_everywhere(cluster: NativeCluster) -> str:

@@ -41,7 +41,7 @@ bring lab-macbook-slurmd-macbook \
   --label slurm-sdk.cluster=lab-macbook \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-macbook \
-  --label slurm-sdk.spec=0b95f9d7e0225942 \
+  --label slurm-sdk.spec=e3232e78fa3a7cc5 \
   --hostname slurmd-macbook \
   --init \
   --restart unless-stopped \
@@ -76,4 +76,9 @@ bring lab-macbook-slurmd-macbook \
   --log-opt max-file=3 \
   --memory 2048m \
   --cpus 4 \
-  --platform linux/arm64 localhost/slurm-sdk/slurm:24.11-CONTENT slurmd
+  --platform linux/arm64 \
+  --health-cmd '/usr/local/bin/slurm-entrypoint health slurmd' \
+  --health-interval 15s \
+  --health-timeout 15s \
+  --health-retries 4 \
+  --health-start-period 60s localhost/slurm-sdk/slurm:24.11-CONTENT slurmd

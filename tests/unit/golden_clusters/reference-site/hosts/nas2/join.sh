@@ -41,7 +41,7 @@ bring lab-nas2-slurmd-qnap2 \
   --label slurm-sdk.cluster=lab-nas2 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap2 \
-  --label slurm-sdk.spec=8fec6c1a71080a64 \
+  --label slurm-sdk.spec=3f2dbd399d7f62d8 \
   --hostname slurmd-qnap2 \
   --init \
   --restart unless-stopped \
@@ -74,4 +74,9 @@ bring lab-nas2-slurmd-qnap2 \
   --log-driver json-file \
   --log-opt max-size=10m \
   --log-opt max-file=3 \
-  --memory 2048m localhost/slurm-sdk/slurm:24.11-CONTENT slurmd
+  --memory 2048m \
+  --health-cmd '/usr/local/bin/slurm-entrypoint health slurmd' \
+  --health-interval 15s \
+  --health-timeout 15s \
+  --health-retries 4 \
+  --health-start-period 60s localhost/slurm-sdk/slurm:24.11-CONTENT slurmd
