@@ -99,11 +99,15 @@ ALWAYS = {
 }
 
 
+#: What changes with every word of an image's content: its name, and the mark of what has it.
+_CONTENT = re.compile(r"(localhost/slurm-sdk/\S+-|slurm-sdk\.spec=)(?:[0-9a-f]{16}|[0-9a-f]{12})")
+
+
 def shown(case: str) -> dict[str, str]:
-    """The files as they are recorded: an image's name changes with every word of its content."""
+    """The files as they are recorded."""
     files = rendered(plan(case))
     return {
-        name: re.sub(r"(localhost/slurm-sdk/\S+)-[0-9a-f]{12}", r"\1-CONTENT", file.text)
+        name: _CONTENT.sub(r"\1CONTENT", file.text)
         for name, file in files.items()
         if name not in ALWAYS and Path(name).name not in ("Containerfile", "entrypoint.sh")
     }
