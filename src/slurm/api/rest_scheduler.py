@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_facts, rest_rows
+from slurm.api import rest_facts, rest_rows, unshared
 from slurm.api.agent import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
@@ -41,6 +41,7 @@ class RestScheduler:
 
     def __init__(self, url: str, token_file: str | None = None) -> None:
         self.calls = 0
+        self._shared: dict[str, bool] = {}
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
         #: For who asks what no verb of ours does.
@@ -55,6 +56,7 @@ class RestScheduler:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             said = hint if isinstance(error, NotOverRest) else None
             raise AgentError("refused", str(error), [], said) from error
+        self._refuse_unshared(str(job.get("partition") or ""))
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
         except Refused as error:
@@ -62,6 +64,24 @@ class RestScheduler:
             kind = "limit" if is_submit_limit(error.said) else "refused"
             raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
+
+    def _refuse_unshared(self, partitions: str) -> None:
+        """No run is sent to where its files are not; each partition is asked for once."""
+        for name in filter(None, partitions.split(",")):
+            if name not in self._shared:
+                sets = str(self._partition(name).get("node_sets") or "")
+                self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
+            if not self._shared[name]:
+                what = f"partition={name} is on a host without the shared directory"
+                raise AgentError("unshared", f"{what}: the run would not find its files")
+
+    def _partition(self, name: str) -> dict[str, Any]:
+        """What is known of a partition; of one that is not there, the submission will tell."""
+        try:
+            rows = self._ask("GET", f"partition/{name}").get("partitions") or [{}]
+        except errors.RestRefused:
+            return {}
+        return dict(rows[0])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """All jobs that the controller remembers, in one call."""

@@ -13,6 +13,7 @@ from slurm.stack import switch
 from slurm.stack.backup import copy
 from slurm.stack.containers import containers
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack
+from slurm.stack.join import check_left, hosts
 from slurm.stack.life import check_same, prepare, settle, write_files
 from slurm.stack.read import FILE_NAME, parse_topology
 from slurm.stack.record import Record
@@ -74,7 +75,13 @@ def apply(directory: Path, text: str, say: Say, patience: float = 3600) -> Chang
         change = compare(directory, text)
         stack = open_stack(directory, say)
         _check_upgraded(stack.record)
+        wanted = stack.record.plan(text)
+        check_left(stack, wanted)
         stack.record.step("apply")
+        if wanted.several_hosts != stack.plan.several_hosts:
+            # All nodes get other ports: a job that ended meanwhile could not say so.
+            stack.fleet.drain(stack.nodes, "apply")
+            stack.fleet.await_no_jobs(stack.nodes, patience)
         _remove(stack, change.removed, patience)
         try:
             _go_over(stack, text, patience)
@@ -204,6 +211,9 @@ def upgrade(directory: Path, to: str, say: Say, patience: float = 3600) -> None:
         converge(new, patience)
         settle(new)
         say(f"the cluster {record.name} has Slurm {to}")
+        for host, state in hosts(new, new.fleet.states()).items():
+            if state != "missing":
+                say(f"{host} has the release before: slurm cluster join {host} {record.name}")
 
 
 def _begin(stack: Stack, to: str) -> None:
