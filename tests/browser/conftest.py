@@ -159,6 +159,18 @@ class Served:
         connection.close()
         return answer.status, {k.lower(): v for k, v in answer.getheaders()}, text
 
+    def ask_until(self, path: str, words: str) -> str:
+        """A page once it has some words: what Slurm takes long to tell comes a little later."""
+        text = ""
+
+        def there() -> bool:
+            nonlocal text
+            text = self.ask(path)[2]
+            return words in text
+
+        until(f"{words} in {path}", there)
+        return text
+
     def enter(self) -> None:
         """Use the link, as a browser would."""
         status, headers, _ = self.ask(self.link.removeprefix(self.base))

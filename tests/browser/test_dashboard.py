@@ -227,7 +227,7 @@ def test_other_names_origins_and_forms_are_turned_away(entered: Served, jobs: Jo
     assert entered.ask("/", Host="evil.example")[0] == 421
     assert entered.ask("/", Host="localhost:1")[0] == 200  # a tunnel with another port
     path = f"/jobs/{jobs.talks}/cancel"
-    page = entered.ask(f"/jobs/{jobs.talks}")[2]
+    page = entered.ask_until(f"/jobs/{jobs.talks}", 'name="csrf"')
     csrf = re.findall(r'name="csrf" value="([^"]+)"', page)[0]
     submit = re.findall(r'name="submit" value="([^"]+)"', page)[0]
     origin = {"Origin": entered.base}
@@ -262,7 +262,7 @@ def test_a_log_is_opened_with_the_rights_of_the_jobs_owner_alone(
 ) -> None:
     # The job's user chose a file that only root can read; so did its links and its pipes.
     job = sbatch("--uid=nobody", "--output=/etc/shadow", "--job-name=thief")
-    until("it is there", lambda: "thief" in entered.ask(f"/jobs/{job}")[2])
+    entered.ask_until(f"/jobs/{job}", "thief")
     words = "shadow cannot be opened: Permission denied"
     assert any(words in json.dumps(told) for _, told in events(entered, f"/jobs/{job}/log"))
     slurm("scancel", job)
@@ -272,7 +272,7 @@ def test_a_log_is_opened_with_the_rights_of_the_jobs_owner_alone(
 def test_a_dashboard_that_only_shows_offers_and_does_nothing(jobs: Jobs) -> None:
     with dashboard("--read-only") as served:
         served.enter()
-        until("jobs", lambda: "talks" in served.ask("/")[2])
-        page = served.ask(f"/jobs/{jobs.talks}")[2]
+        served.ask_until("/", "talks")
+        page = served.ask_until(f"/jobs/{jobs.talks}", "Timeline")
         assert "read-only" in page
         assert "csrf" not in page
