@@ -34,11 +34,7 @@ def double(value):
 
 @pytest.fixture(scope="module")
 def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab("[monitoring]
-enabled = true
-[rest]
-enabled = true
-")
+    return make_lab("[monitoring]\nenabled = true\n[rest]\nenabled = true\n")
 
 
 def test_after_up_every_service_works_and_python_reaches_it_by_name(lab: Lab) -> None:
