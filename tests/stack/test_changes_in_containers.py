@@ -66,14 +66,19 @@ def test_a_change_that_ends_slurmctld_is_taken_back(lab: Lab) -> None:
     assert health.look(lab.directory).state == "up"
 
 
+def node_memory(lab: Lab) -> set[int]:
+    """What Slurm gives to jobs of each node, in MiB."""
+    return set(map(int, lab.user("sinfo", "-h", "-N", "-o", "%m").split()))
+
+
 def test_nodes_of_another_size_are_made_anew_and_services_come_and_go(lab: Lab) -> None:
     text = f'{lab.text}[[nodes]]\nnames = "n[1-2]"\nmemory = "3GiB"\n[rest]\nenabled = true\n'
+    before = node_memory(lab)
     done = change.apply(lab.directory, text, lab.said.append)
     assert {"slurmd-n1", "slurmd-n2"} <= set(done.renewed)
     assert not {"mysql", "slurmdbd", "login"} & set(done.renewed)
     assert done.new == ("slurmrestd",)
-    memory = lab.user("sinfo", "-h", "-N", "-o", "%m").split()
-    assert set(memory) == {"3072"}
+    assert node_memory(lab) == {1024 + each for each in before}
     assert change.compare(lab.directory, text).nothing
     gone = change.apply(lab.directory, lab.text, lab.said.append)
     assert gone.removed == ("slurmrestd",)
