@@ -23,6 +23,7 @@ BUDGET_SSH ?= 300
 BUDGET_CONTAINERS ?= 360
 BUDGET_SUBMITIT ?= 240
 BUDGET_BRIDGE ?= 600
+BUDGET_BROWSER ?= 300
 SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
@@ -34,8 +35,8 @@ NOT_LONG := -m "not campaign"
 WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
-  test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-docs kubernetes \
-  faults soak bench docs lock wheel clean
+  test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
+  test-docs kubernetes slurm-rest faults soak bench docs site lock wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,14 +78,18 @@ lint: dev  ## ruff check, ruff format --check
 typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
-test: dev packages  ## everything that CI runs: lint, types and all tiers of tests but the bridge's
+test: kubernetes dev slurm-rest  ## everything that CI runs: lint, types and all tiers of tests
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
-	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-containers
+	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-browser \
+	  test-containers test-bridge
 
-# Kubernetes for test-bridge, built once in the background at low priority while the other tiers run;
-# the tier that needs it waits for it.
+# What test-bridge needs, made once in the background at low priority while the other tiers run; the
+# tier waits for it, and shows what goes wrong.
 kubernetes:
 	@nice -n 19 setsid hack/build-kubernetes > /dev/null 2>&1 < /dev/null &
+
+slurm-rest: packages
+	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
 
 test-full: override PYTEST_ARGS += --full
 test-full: BUDGET_UNIT = 1200
@@ -95,9 +100,10 @@ test-full: BUDGET_SSH = 2400
 test-full: BUDGET_BRIDGE = 3600
 test-full: BUDGET_CONTAINERS = 2400
 test-full: BUDGET_SUBMITIT = 2400
+test-full: BUDGET_BROWSER = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
-  BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE
-test-full: kubernetes test test-bridge faults bench  ## every case, then the long fault campaign and the benchmarks
+  BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE BUDGET_BROWSER
+test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
 	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
@@ -118,28 +124,40 @@ test-ssh: dev packages  ## a real Slurm behind a real sshd, and a network that b
 test-submitit: dev packages  ## the drop-in for submitit, on this machine and on a real Slurm
 	$(REAL) tests/submitit -n $(WORKERS) --dist=loadfile --session-timeout=$(BUDGET_SUBMITIT)
 
+test-browser: dev packages  ## the dashboard in a real Chromium, on a real Slurm
+	$(REAL) tests/browser --session-timeout=$(BUDGET_BROWSER)
+
 test-containers: dev packages  ## images built, pushed and run on a real Slurm; clusters in containers
 	for tier in tests/containers tests/stack; do \
 	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
+	@hack/build-slurm-rest
+	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped
 	$(REAL) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
 
 faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
 	$(PYTEST) tests/faults -m campaign --timeout=3600
 
-soak: dev packages  ## the tiers with jobs again and again for SOAK_MINUTES
+soak: dev packages  ## ten viewers for ten minutes, then the tiers with jobs for SOAK_MINUTES
+	$(PYTEST) tests/monitor -m campaign --timeout=1800
 	@end=$$((SECONDS + 60 * $(SOAK_MINUTES))); round=0; \
 	while [ $$SECONDS -lt $$end ]; do \
 	  round=$$((round + 1)); echo "soak: round $$round"; \
 	  $(MAKE) --no-print-directory test-embedded test-slurm; \
 	done
+	$(REAL) tests/browser --full -k ten_minutes
 
 bench: dev packages  ## the numbers, each beside its peer
 	$(BIN)/python benchmarks/run.py
 
-docs: dev  ## write the generated tables of docs/ anew
+docs: dev  ## write the generated tables and pictures of docs/ anew
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/diagrams.py
+
+site: dev  ## the documentation as a site in site/, strictly
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html, or with the search: python3 -m http.server --directory site"
 
 format: dev  ## format the code
 	$(BIN)/ruff format .
@@ -153,5 +171,5 @@ wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -69,6 +69,11 @@ class Ground:
     @cached_property
     def slurm_env(self) -> dict[str, str]:
         """The environment of a client of a real Slurm of four nodes, brought up on first use."""
+        # Room for a long array: the defaults end at 1,000 elements and 10,000 jobs.
+        return self.cluster(nodes=4, extra_conf=["MaxArraySize=20000", "MaxJobCount=50000"])
+
+    def cluster(self, **options: Any) -> dict[str, str]:
+        """The environment of a client of a further Slurm; takes the options of `slurm.stack.up`."""
         directory = Path(tempfile.mkdtemp(prefix="slurm-bench-", dir="/tmp"))
         guard = subprocess.Popen(
             [sys.executable, "-c", _GUARD, str(directory)],
@@ -79,10 +84,7 @@ class Ground:
         self._open.callback(guard.wait, 60)
         assert guard.stdin is not None
         self._open.callback(guard.stdin.close)
-        # Room for a long array: the defaults end at 1,000 elements and 10,000 jobs.
-        room = ["MaxArraySize=20000", "MaxJobCount=50000"]
-        cluster = up(directory, nodes=4, extra_conf=room)
-        return {**self.bare_env, **cluster.env}
+        return {**self.bare_env, **up(directory, **options).env}
 
     @cached_property
     def embedded_env(self) -> dict[str, str]:

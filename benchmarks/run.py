@@ -26,6 +26,7 @@ from benchmarks.scenarios.arrays import graph, long_map, map_on_slurm  # noqa: E
 from benchmarks.scenarios.bridge import placed_by_slurm  # noqa: E402
 from benchmarks.scenarios.deaths import deaths  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
+from benchmarks.scenarios.monitor import watched  # noqa: E402
 from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate  # noqa: E402
 from benchmarks.scenarios.packed import packed  # noqa: E402
 from benchmarks.scenarios.ssh import over_ssh  # noqa: E402
@@ -46,6 +47,7 @@ SCENARIOS = {
     "ssh": over_ssh,
     "bridge": placed_by_slurm,
     "submitit": drop_in,
+    "monitor": watched,
 }
 #: When rounds stop being added; what is under way still ends.
 FULL_S, QUICK_S = 420, 90

@@ -195,6 +195,15 @@ EXAMPLES: dict[str, Example] = {
         ),
         "A map of many items goes out in parts by itself; a loop of single calls does not.",
     ),
+    "NoSharedFiles": Example(
+        lambda: errors.NoSharedFiles(
+            "partition=macbook is on macbook, which does not have /home: the run would not find "
+            "its files",
+            hint="leave it out, or name a partition whose hosts have that directory",
+        ),
+        "Such a host takes jobs of `sbatch` that bring all they need; `slurm cluster status` lists "
+        "the hosts.",
+    ),
     "SchedulerUnreachable": Example(
         lambda: errors.SchedulerUnreachable(
             "the controller did not take the job",
@@ -331,6 +340,13 @@ EXAMPLES: dict[str, Example] = {
     "StackError": Example(
         lambda: errors.StackError("slurmctld cannot listen on port 6817: the port is taken"),
         "For `slurm cluster up`; the logs of the daemons lie in its directory.",
+    ),
+    "BackupDamaged": Example(
+        lambda: errors.BackupDamaged(
+            "the backup backups/20261116-1904 is not as it was written: database.sql",
+            hint="take another one",
+        ),
+        "For `slurm cluster restore`, before anything is touched.",
     ),
     "HostNotFound": Example(
         lambda: _ssh("ssh: Could not resolve hostname login.hpc.example.com"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import inspect
 import re
@@ -26,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from error_examples import EXAMPLES, example_of
 
 DOCS = Path(__file__).parent
+SOURCE = DOCS.parent / "src" / "slurm"
 
 
 def options_table() -> str:
@@ -188,6 +190,32 @@ def _keys_of(cls: type, name: str, many: bool = False) -> list[str]:
     return ["\n\n".join(filter(None, [head, about, _table(rows)])), *below]
 
 
+def modules_table() -> str:
+    """Every part of the package by layer, with the first line of its file."""
+    rows = [("part", "what it is for")]
+    for layer in _layers():
+        rows += [(f"`{name}`", about) for name, about in sorted(layer.items())]
+    return _table(rows)
+
+
+def _layers() -> list[dict[str, str]]:
+    """The parts of src/slurm in the order that tests/unit/test_layers.py has."""
+    tree = ast.parse((DOCS.parent / "tests/unit/test_layers.py").read_text())
+    given = next(n.value for n in tree.body if isinstance(n, ast.AnnAssign) and n.value)
+    found = []
+    for layer in ast.literal_eval(given):
+        parts = {}
+        for name in layer:
+            file = SOURCE / f"{name}.py"
+            file, shown = (file, f"{name}.py") if file.exists() else (SOURCE / name, f"{name}/")
+            file = file / "__init__.py" if file.is_dir() else file
+            if file.exists():
+                doc = ast.get_docstring(ast.parse(file.read_text())) or ""
+                parts[shown] = doc.partition("\n")[0]
+        found.append(parts)
+    return found
+
+
 def _is_ours(cls: type) -> bool:
     return issubclass(cls, errors.SlurmError)
 
@@ -212,6 +240,7 @@ TABLES = {
     "json": json_tables,
     "metrics": metrics_table,
     "topology": topology_table,
+    "modules": modules_table,
 }
 _PLACE = re.compile(r"(<!-- table: (\w+) -->\n)(?:(?!<!-- ).)*(<!-- end of table -->)", re.DOTALL)
 

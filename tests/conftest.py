@@ -40,10 +40,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: more cases of a promise; only in make test-full")
+    config.addinivalue_line("markers", "campaign: runs of many minutes; make faults, make soak")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` keeps one case of each promise; the others run where --full asks for them."""
+    """`make test` keeps one case of each promise; the others run where --full asks for them.
+
+    A campaign runs only where it is asked for by name.
+    """
+    if "campaign" not in str(config.getoption("markexpr")):
+        skip = pytest.mark.skip(reason="a long campaign: make faults, make soak")
+        for item in items:
+            if item.get_closest_marker("campaign"):
+                item.add_marker(skip)
     if config.getoption("--full"):
         return
     full = [item for item in items if item.get_closest_marker("full")]

@@ -201,6 +201,8 @@ class StepBackend(Backend):
         self.target = f"{inner.target}#{job.id}:{job.run}"
         #: The id that the job itself sees as SLURM_JOB_ID: an element of an array has two.
         self._raw = raw
+        #: Whether this process is part of the job.
+        self.inside = False
         self._read_to = 0
         self._notes: dict[str, rundir.Event] = {}
         self._lock = threading.Lock()
@@ -238,12 +240,19 @@ class StepBackend(Backend):
 
     def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
         """How steps fare: the pilot's notes, and the scheduler's word on the allocation."""
-        assert self.job.key is not None
-        held = self.inner.status([self.job.key]).get(self.job.bare)
+        held = self._held()
         with self._lock:
             self._read_notes()
             found = {job.bare: self._step_status(job, held) for job in jobs}
         return {job: status for job, status in found.items() if status is not None}
+
+    def _held(self) -> JobStatus | None:
+        """How the allocation fares; it may itself be a step of another one."""
+        if self.inside:
+            nothing = (None,) * 5
+            return JobStatus(self.job.bare, "RUNNING", "", "", *nothing, 0, self.job.run, "")
+        assert self.job.key is not None
+        return self.job.cluster.backend.status([self.job.key]).get(self.job.bare)
 
     def _read_notes(self) -> None:
         data = self.inner.read(
@@ -359,5 +368,7 @@ def _current(cls: type[Allocation]) -> Allocation:
     parent.defaults = {k: v for k, v in job.options.items() if k in _KEPT}
     flying = pilot.Pilot(path, base, raw)
     allocation = cls(parent, job, raw)
+    assert isinstance(allocation._backend, StepBackend)
+    allocation._backend.inside = True
     threading.Thread(target=flying.serve, args=(float("inf"),), daemon=True).start()
     return allocation

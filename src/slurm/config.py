@@ -270,6 +270,7 @@ def load_stack(name: str) -> dict[str, Any]:
     if not entry["cluster"]:
         raise ConfigError(
             f"the cluster {name!r} has no login node that could be reached from here",
-            hint="write [login] enabled = true into its cluster.toml, then: slurm cluster apply",
+            hint=f"slurm cluster status {name} shows one that did not come up; else write "
+            "[login] enabled = true into its cluster.toml, then: slurm cluster apply",
         )
     return dict(entry["cluster"])

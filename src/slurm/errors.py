@@ -153,6 +153,13 @@ class SubmitLimit(SubmitRefused):
     agent_kind = "limit"
 
 
+class NoSharedFiles(SubmitRefused):
+    """The run was meant for a host that does not have the shared directory, where its files lie."""
+
+    code = "SLURM-E205"
+    agent_kind = "unshared"
+
+
 class SchedulerUnreachable(SubmitError):
     """The scheduler did not answer."""
 
@@ -347,6 +354,12 @@ class StackError(SlurmError):
     """A cluster of ours could not be brought up, changed or taken down."""
 
     code = "SLURM-E500"
+
+
+class BackupDamaged(StackError):
+    """A backup of a cluster is not as it was written, so nothing is made from it."""
+
+    code = "SLURM-E501"
 
 
 # ---- E6xx: the way to the cluster ---------------------------------------------------------------

@@ -92,7 +92,11 @@ class Job(JobView[T], Generic[T]):
         self.key: JobKey | None = None
         if job_id is not None:
             self.assign(job_id)
-        self.evidence = Evidence(ranks=ranks, requeue=bool(options.get("requeue")))
+        self.evidence = Evidence(
+            ranks=ranks,
+            requeue=bool(options.get("requeue")),
+            every_rank=bool(options.get("all_ranks")),
+        )
         # What follows is the watcher's notebook about this job.
         self.asking = 0
         self.asked_at = 0.0
@@ -278,7 +282,8 @@ class Job(JobView[T], Generic[T]):
     def start_over(self, job_id: str) -> None:
         """Become the next attempt: another job of the same call."""
         self.assign(job_id)
-        self.evidence = Evidence(ranks=self.evidence.ranks, requeue=self.evidence.requeue)
+        seen = self.evidence
+        self.evidence = Evidence(seen.ranks, seen.requeue, seen.every_rank)
         self.asking, self.asked_at = 0, 0.0
         self.over_since = self.unknown_since = self.silent_since = None
 

@@ -58,6 +58,8 @@ class Evidence:
 
     ranks: int = 1
     requeue: bool = False
+    #: Whether the value is the list of all ranks' values.
+    every_rank: bool = False
     records: list[Record] = field(default_factory=list)
     begins: dict[int, Event] = field(default_factory=dict)
     starts: dict[int, Event] = field(default_factory=dict)
@@ -103,6 +105,15 @@ class Evidence:
         """Rank 0's value; the first one is final."""
         return next((r for r in self.records if r.kind == VALUE and r.rank == 0), None)
 
+    @property
+    def complete(self) -> bool:
+        """Whether every rank whose value is wanted has left one: files of nodes come one by one."""
+        first = self.value()
+        if first is None or not self.every_rank:
+            return first is not None
+        there = {record.rank for record in self.records if record.kind == VALUE}
+        return len(there) >= int(first.header.get("ranks", 1))
+
     def trouble(self) -> Record | None:
         """The failure of the lowest rank that has one, of the newest attempt."""
         newest = self.attempt
@@ -128,7 +139,7 @@ def _record(seen: Evidence) -> str:
     if seen.ranks > 1 and seen.trouble() is not None:
         return "error"
     if seen.value() is not None:
-        return "value"
+        return "value" if seen.complete else "some"
     return "none" if seen.trouble() is None else "error"
 
 
@@ -146,7 +157,7 @@ def _exit(seen: Evidence) -> str:
     if found is None:
         return "not-written" if code == EXIT_NOT_WRITTEN else "alone"
     good = code == 0
-    return "agrees" if good == (_record(seen) == "value") else "disagrees"
+    return "agrees" if good == (_record(seen) in ("value", "some")) else "disagrees"
 
 
 def _of_an_earlier_attempt(event: Event, seen: Evidence) -> bool:
@@ -314,6 +325,14 @@ _TABLE: list[tuple[str, str, str, Callable[[Evidence], bool], Verdict]] = [
     ("value", _ANY, "unasked", _always, Verdict.WAIT),
     ("value", _ANY, _ANY, _oom, Verdict.OUT_OF_MEMORY),
     ("value", _ANY, _ANY, _always, Verdict.VALUE),
+    # Values of some ranks, where those of all are wanted: the others come, or are lost.
+    ("some", _ANY, _ANY, _oom, Verdict.OUT_OF_MEMORY),
+    ("some", "none", "unasked", _always, Verdict.WAIT),
+    ("some", "none", "waiting", _always, Verdict.WAIT),
+    ("some", _ANY, "unasked", _always, Verdict.ASK),
+    ("some", _ANY, "waiting", _always, Verdict.ASK),
+    ("some", _ANY, "failed", _always, Verdict.FAILED),
+    ("some", _ANY, _ANY, _long, Verdict.RESULT_LOST),
     # `sys.exit(0)` is an exit record with code 0: it agrees with nothing, and is no value.
     ("error", "disagrees", _ANY, _exited, Verdict.EXITED),
     ("error", "disagrees", "unasked", _always, Verdict.ASK),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
 import subprocess
 import urllib.request
 from pathlib import Path
 
+import pytest
 from bridge_processes import Daemon, free_port
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -20,11 +22,17 @@ ADMIN, BRIDGE, USER = "admin-token", "bridge-token", "user-token"
 BRIDGE_USER = "system:serviceaccount:slurm-bridge:slurm-bridge"
 
 
-def built(script: str) -> Path:
+def built(script: str, **env: str) -> Path:
     """What a script of hack/ makes once and keeps; waits where it is being made."""
     done = subprocess.run(
-        [REPOSITORY / "hack" / script], check=True, stdout=subprocess.PIPE, timeout=3600
+        [REPOSITORY / "hack" / script],
+        stdout=subprocess.PIPE,
+        timeout=3600,
+        env={**os.environ, **env},
     )
+    if done.returncode == 3:
+        pytest.skip(f"hack/{script}: no go 1.26 here, so no Kubernetes; or set KUBEBUILDER_ASSETS")
+    done.check_returncode()
     return Path(done.stdout.decode().strip())
 
 

@@ -50,12 +50,18 @@ exec chroot "$0" "$@"
 
 class SlurmRest:
     def __init__(
-        self, folder: Path, name: str = "bridge", min_job_age: int = 300, extra: str = ""
+        self,
+        folder: Path,
+        name: str = "bridge",
+        min_job_age: int = 300,
+        extra: str = "",
+        suite: str = "forky",
     ) -> None:
         self.folder, self.name, self._age, self._extra = folder, name, min_job_age, extra
-        self.root = built("build-slurm-rest")
+        self.root = built("build-slurm-rest", SUITE=suite)
         self.port, self.rest_port = free_port(), free_port()
         self.token_file = folder / "token"
+        self.socket = folder / "run" / "slurmrestd"
         env = {"SLURM_CONF": str(folder / "etc" / "slurm.conf")}
         self.controller = Daemon("slurmctld", self._inside("slurmctld", "-D"), folder, env)
         self.rest = self._rest_daemon(env)
@@ -63,7 +69,8 @@ class SlurmRest:
     def _rest_daemon(self, env: dict[str, str], *versions: str) -> Daemon:
         flags = ["-u", "65534", "-g", "65534", "-a", "rest_auth/jwt", "-s", "openapi/slurmctld"]
         flags += ["-d", ",".join(versions)] if versions else []
-        command = self._inside("slurmrestd", *flags, f"127.0.0.1:{self.rest_port}")
+        where = [f"127.0.0.1:{self.rest_port}", f"unix:{self.socket}"]
+        command = self._inside("slurmrestd", *flags, *where)
         return Daemon("slurmrestd", command, self.folder, {**env, "SLURM_JWT": "daemon"})
 
     def serve_only(self, *versions: str) -> None:
@@ -91,8 +98,10 @@ class SlurmRest:
         return RestClient(self.url, token_file=self.token_file)
 
     def start(self) -> SlurmRest:
-        for part in ("etc", "state"):
+        for part in ("etc", "state", "run"):
             (self.folder / part).mkdir(parents=True, exist_ok=True)
+        # slurmrestd, as nobody, makes its socket there.
+        (self.folder / "run").chmod(0o777)
         # slurmrestd runs as nobody and reads the configuration.
         for place in (self.folder, *self.folder.parents):
             if str(place).startswith("/tmp/"):
@@ -114,6 +123,7 @@ class SlurmRest:
         self.controller.start().until(lambda: listens(self.port))
 
     def start_rest(self) -> None:
+        self.socket.unlink(missing_ok=True)
         self.rest.start().until(self._answers)
 
     def _answers(self) -> bool:

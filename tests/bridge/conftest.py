@@ -14,6 +14,7 @@ import pytest
 from bridge_bed import Bed, bed
 from bridge_kubernetes import REPOSITORY, ControlPlane
 from bridge_slurm import SlurmRest
+from bridge_workloads import install_kinds
 
 from slurm.bridge.kube import Kube
 
@@ -56,7 +57,7 @@ def control_plane(folder: Path, slurm_rest: SlurmRest) -> Iterator[ControlPlane]
 
 
 async def _rights(plane: ControlPlane) -> None:
-    """The bridge's own rights as they are shipped, and those of an ordinary user."""
+    """The bridge's own rights as shipped, those of an ordinary user, and other projects' kinds."""
     shipped = (REPOSITORY / "deploy" / "kustomize" / "base" / "bridge.yaml").read_bytes()
     objects = [o for o in _documents(shipped) if o["kind"] in _PLACES]
     group = "rbac.authorization.k8s.io"
@@ -71,6 +72,7 @@ async def _rights(plane: ControlPlane) -> None:
         for body in objects:
             place = _PLACES[body["kind"]].format(body["metadata"].get("namespace"))
             await kube.ask("POST", place, body=body)
+        await install_kinds(kube)
 
 
 _RBAC = "/apis/rbac.authorization.k8s.io/v1/"
@@ -92,10 +94,12 @@ def _documents(content: bytes) -> list[dict[str, Any]]:
 def world(control_plane: ControlPlane, slurm_rest: SlurmRest) -> Callable[..., None]:
     """Runs a scenario in a world of its own: `world(scenario, nodes=2)`."""
 
-    def play(scenario: Scenario, slurm: SlurmRest = slurm_rest, **more: Any) -> None:
+    def play(
+        scenario: Scenario, slurm: SlurmRest = slurm_rest, limit: float = 170, **more: Any
+    ) -> None:
         async def whole() -> None:
             async with bed(control_plane, slurm, **more) as made:
-                await asyncio.wait_for(scenario(made), 170)
+                await asyncio.wait_for(scenario(made), limit)
 
         asyncio.run(whole())
 

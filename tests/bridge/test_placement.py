@@ -13,6 +13,7 @@ from slurm.bridge.kube import KubeError
 from slurm.bridge.names import FINALIZER, GATE, HELD, JOB, NODE, USER
 
 World = Callable[..., None]
+_CLAIM = {"name": "gpu", "resourceClaimTemplateName": "one-gpu"}
 BOTH = pytest.mark.parametrize("mode", ["gate", pytest.param("direct", marks=pytest.mark.full)])
 
 
@@ -131,6 +132,8 @@ def test_admission_refuses_what_slurm_must_not_see_and_protects_what_it_wrote(
             ({"annotations": {"slurm-sdk/partition": "a\nb"}}, "cannot be used"),
             ({"annotations": {"slurm-sdk/partion": "a"}}, "did you mean slurm-sdk/partition?"),
             ({"labels": {JOB: "1"}}, "is the bridge's own"),
+            ({"resourceClaims": [_CLAIM]}, "resourceClaims are not supported"),
+            ({"limits": {"deviceclass.resource.kubernetes.io/gpu": "1"}}, "map it in nodes.gres"),
             ({"annotations": {NODE: "n0"}}, "is the bridge's own"),
         ]
         for more, words in bad:

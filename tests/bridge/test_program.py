@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -66,7 +67,9 @@ def test_the_chart_and_the_kustomizations_make_what_render_prints(tmp_path: Path
     chart = str(deploy / "helm" / "slurm-bridge")
     run(f"{tools}/helm", "lint", "--strict", chart)
     where = ["--namespace", "slurm-bridge", "--kube-version", "1.36.0"]
-    made = objects(run(f"{tools}/helm", "template", "slurm-bridge", chart, *where))
+    template = [f"{tools}/helm", "template", "slurm-bridge", chart, *where]
+    made = objects(run(*template))
+    _has_cert_manager_s_certificate(objects(run(*template, *_CERT_MANAGER)))
     del base["Namespace", "slurm-bridge"]
     assert set(made) == set(base)
     for key, value in base.items():
@@ -82,3 +85,18 @@ def test_the_chart_and_the_kustomizations_make_what_render_prints(tmp_path: Path
             assert made[key] == value
         else:
             assert made[key] == value
+
+
+_CERT_MANAGER = ["--set", "certificateSecret=cert-manager"]
+
+
+def _has_cert_manager_s_certificate(made: dict[tuple[str, str], Any]) -> None:
+    """The one that cert-manager keeps is the one that the bridge reads."""
+    spec = made["Certificate", "slurm-bridge"]["spec"]
+    assert spec["issuerRef"] == {"name": "slurm-bridge"}
+    assert ("Issuer", "slurm-bridge") in made
+    config = msgspec.yaml.decode(made["ConfigMap", "slurm-bridge"]["data"]["config.yaml"])
+    assert config["certificates"] == "files"
+    pod = made["Deployment", "slurm-bridge"]["spec"]["template"]["spec"]
+    (volume,) = (v for v in pod["volumes"] if v["name"] == "certificate")
+    assert volume["secret"]["secretName"] == spec["secretName"]

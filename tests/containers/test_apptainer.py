@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from programs import free_port, podman
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]

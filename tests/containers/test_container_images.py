@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import work
-from programs import free_port, podman
 
+from programs import free_port, podman
 from slurm import BuildFailed, Cluster, ContainerFailed, ImageUnusable, PackagingError
 from slurm.packaging import progress
 

@@ -1,4 +1,4 @@
-"""The page about containers, run as one program on a real Slurm with a real registry."""
+"""The page about containers and the example, on a real Slurm with a real registry."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "docs"))
 
@@ -33,22 +35,32 @@ def test_the_page_about_containers_runs(
     here = app_image.rpartition("/")[0]
     program = program.replace(f"{REGISTRY}/tools:1", app_image).replace(REGISTRY, here)
     (folder / "page.py").write_text(program)
+    assert _printed(["page.py"], folder, app_image, tmp_path) == ["CPython", "3", "True"]
+
+
+@pytest.mark.full
+def test_the_example_about_containers_runs_in_an_image(
+    slurm_cluster: RunningCluster, app_image: str, tmp_path: Path
+) -> None:
+    example = str(ROOT / "examples" / "in_a_container.py")
+    *_, last = _printed([example, "local", app_image], tmp_path, app_image, tmp_path)
+    assert last.startswith("it ran in Debian")
+
+
+def _printed(words: list[str], folder: Path, image: str, home: Path) -> list[str]:
+    """What a program prints that takes an image from the registry of the tests."""
     # A registry of the reader's has a certificate; this one is trusted without.
-    registries = tmp_path / "registries.conf"
-    place = app_image.partition("/")[0]
+    registries = home / "registries.conf"
+    place = image.partition("/")[0]
     registries.write_text(f'[[registry]]\nlocation = "{place}"\ninsecure = true\n')
     done = subprocess.run(
-        [sys.executable, "page.py"],
+        [sys.executable, *words],
         cwd=folder,
-        env={
-            **os.environ,
-            "HOME": str(tmp_path),
-            "CONTAINERS_REGISTRIES_CONF": str(registries),
-        },
+        env={**os.environ, "HOME": str(home), "CONTAINERS_REGISTRIES_CONF": str(registries)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=170,
     )
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["CPython", "3", "True"]
+    return done.stdout.splitlines()

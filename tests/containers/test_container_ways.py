@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import work
-from programs import podman
 
+from programs import podman
 from slurm import Cluster, PythonMismatch
 
 if TYPE_CHECKING:

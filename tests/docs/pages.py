@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "llms.txt", "examples/README.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 
 _BLOCK = re.compile(
     r"(?:^<!-- (?P<note>[^>]*) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$",
@@ -22,6 +25,14 @@ _BLOCK = re.compile(
 
 # A page is written for a laptop; a machine that runs the tests may have Slurm's packages.
 _LAPTOP = "import slurm.api.backend\nslurm.api.backend._without_slurm = lambda: True\n"
+
+# The same for the programs that a page's commands start; a job knows its scheduler.
+_LAPTOP_SITE = """\
+import os
+if "SLURM_JOB_ID" not in os.environ:
+    import slurm.api.backend
+    slurm.api.backend._without_slurm = lambda: True
+"""
 
 _RAISES = """\
 try:
@@ -44,6 +55,21 @@ class Block(NamedTuple):
     def excused(self) -> str:
         """The reason why this block is not run, or nothing."""
         return self.note.partition("not run: ")[2].strip()
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def on_a_laptop(env: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """An environment with our programs on PATH, in which every Python takes this for a laptop."""
+    (folder / "sitecustomize.py").write_text(_LAPTOP_SITE)
+    known = env.get("PYTHONPATH", "")
+    return {
+        **env,
+        "PATH": f"{Path(sys.executable).parent}:{env['PATH']}",
+        "PYTHONPATH": f"{folder}:{known}" if known else str(folder),
+    }
 
 
 def blocks_of(page: Path) -> list[Block]:
@@ -106,6 +132,12 @@ def run_page(page: Path, folder: Path, env: Mapping[str, str], *, laptop: bool) 
                 stable(shown).splitlines(), stable(printed).splitlines(), "shown", "printed", n=9
             )
             raise AssertionError(f"{page.name}, line {block.line}\n" + "\n".join(diff))
+
+
+def missing_lines(shown: str, printed: str) -> list[str]:
+    """What a page shows of a command's output and the command did not print."""
+    found = {line.strip() for line in stable(printed).splitlines()}
+    return [line for line in stable(shown).splitlines() if line.strip() not in found]
 
 
 def stable(text: str) -> str:

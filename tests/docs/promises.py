@@ -35,6 +35,19 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "near the limit: stopped by SIGUSR2",
         "after a requeue: attempt 1 went on after step 5 or later: True",
     ),
+    "training_checkpoints": (
+        "trained 500 epochs, w = 3.00",
+        "attempts: 2 - first: Unfinished: stopped by SIGUSR2",
+        "the last one began later than at 0: True",
+    ),
+    "over_ssh": ("counted: 2 times 'the'", "longest word: laptop"),
+    "in_a_container": ("packaging: container", "podman starts it: True", "nothing was submitted"),
+    "own_cluster": (
+        "NodeName=n1",
+        "PartitionName=short Nodes=ALL Default=YES MaxTime=01:00:00",
+        "hello from a job",
+    ),
+    "monitor": ("in the queue: ['RUNNING']", "partitions: True", "and now: CANCELLED"),
     "project_as_wheel": (
         "packaging: wheel by reference",
         "wheel: pendulum_example-0.1-py3-none-any.whl",

@@ -25,19 +25,14 @@ def _dry_run(target: str) -> str:
     return done.stdout
 
 
-#: Tiers that are not shown to fit into CI's time yet: make test-full runs them.
-LATER = {"bridge"}
-
-
 def test_every_folder_with_tests_belongs_to_a_tier_of_make_test() -> None:
-    commands, full = _dry_run("test"), _dry_run("test-full")
+    commands = _dry_run("test")
     folders = {path.parent for path in (ROOT / "tests").rglob("test_*.py")}
     tops = {folder.relative_to(ROOT / "tests").parts[:1] for folder in folders}
     assert tops
     for top in tops:
         assert top, "a test lies in tests/ itself, where no tier finds it"
-        where = full if top[0] in LATER else commands
-        assert re.search(rf"\btests/{top[0]}\b", where), f"no tier runs tests/{top[0]}"
+        assert re.search(rf"\btests/{top[0]}\b", commands), f"no tier runs tests/{top[0]}"
 
 
 def test_make_test_runs_lint_and_types_as_well() -> None:

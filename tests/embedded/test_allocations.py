@@ -207,6 +207,24 @@ def test_a_step_can_start_steps_too(cluster: Cluster) -> None:
         assert job.result(60) == [(3, True), (0, 2), (1, 2)]
 
 
+@task
+def nap(seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@task
+def a_step_of_this_step_is_known() -> bool:
+    with Allocation.current() as allocation:
+        inner = nap(2.0)
+        # What is asked about a step that takes long; one that nobody knows is called lost.
+        return inner.bare in allocation.backend.status([inner.key])  # type: ignore[list-item]
+
+
+def test_a_step_of_a_step_is_known_while_it_runs(cluster: Cluster) -> None:
+    with cluster.allocate(ntasks=2) as allocation:
+        assert allocation.submit(a_step_of_this_step_is_known, cpus_per_task=2)().result(60)
+
+
 def test_a_job_of_one_process_may_have_several_nodes(cluster: Cluster) -> None:
     @task(nodes=2, launch="once")
     def count(ctx: JobContext) -> tuple[int, int]:

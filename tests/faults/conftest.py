@@ -35,20 +35,6 @@ exit 0
 """
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "campaign: long runs under random faults; make faults")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A campaign runs only where it is asked for by name."""
-    if "campaign" in str(config.getoption("markexpr")):
-        return
-    skip = pytest.mark.skip(reason="a long campaign: make faults")
-    for item in items:
-        if item.get_closest_marker("campaign"):
-            item.add_marker(skip)
-
-
 @pytest.fixture(scope="session")
 def broken_before() -> Iterator[BreakableSlurm]:
     """The session's cluster for breaking."""

@@ -45,7 +45,7 @@ def until(what: str, true: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.2)
 
 
-def sbatch(*options: str, script: str = "sleep 300") -> str:
+def sbatch(*options: str, script: str = "sleep 1800") -> str:
     """Submit a script; its job id."""
     words = ["sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script]
     return _slurm(*words).strip()
@@ -66,8 +66,10 @@ def watched_cluster(
         _slurm("scontrol", "update", "nodename=n4", "state=drain", 'reason=a "bad" disk\\')
         times = ("starttime=now+3600", "duration=60", "nodes=n3", "users=root")
         _slurm("scontrol", "create", "reservation", "reservationname=maint", *times)
-        busy = sbatch("--gres=gpu:1", "--licenses=matlab:2", "--time=30", "--job-name=<b>\n")
-        sbatch("--hold")
+        # A name that would like to be a second row, of a job that runs.
+        hostile = "<b>\x1f\x1e\n" + "\x1f".join(["7", "RUNNING", *["1"] * 16, "x\x1f\x1e\n"])
+        busy = sbatch("--gres=gpu:1", "--licenses=matlab:2", "--time=30", f"--job-name={hostile}")
+        sbatch("--hold", "--job-name=" + os.fsdecode(b"caf\xe9 \xff\x80"))
         sbatch("--begin=now+1hour", "--array=0-999%5")
         until("job runs", lambda: "RUNNING" in _slurm("squeue", "-h", "-j", busy, "-o", "%T"))
         yield cluster
@@ -103,14 +105,25 @@ class Served:
         return None
 
 
+def commands_follow_collections(one: Served) -> bool:
+    """Whether Slurm was asked four things for each collection, and four more every two minutes."""
+    commands = one.value("slurm_sdk_commands_total") or 0
+    collections = one.value("slurm_sdk_collections_total") or 0
+    age = time.time() - (one.value("slurm_sdk_start_timestamp_seconds") or 0)
+    return 0 < commands <= 4 * (collections + 1) + 4 * (age // 120 + 1)
+
+
 @contextmanager
-def exporting(*options: str, command: tuple[str, ...] = ()) -> Iterator[Served]:
+def exporting(
+    *options: str, command: tuple[str, ...] = (), cwd: Path | None = None
+) -> Iterator[Served]:
     """`slurm monitor serve` on a free port."""
     words = command or (sys.executable, "-m", "slurm.cli", "monitor", "serve")
     process = subprocess.Popen(
         [*words, "--port", "0", "--interval", "1", *options],
         stderr=subprocess.PIPE,
         text=True,
+        cwd=cwd,
     )
     try:
         assert process.stderr is not None
@@ -147,15 +160,13 @@ class Prometheus:
         return list(found["data"]["result"])
 
 
-@pytest.fixture(scope="session")
-def prometheus(served: Served) -> Iterator[Prometheus]:
-    """Prometheus, that has scraped the exporter while jobs came and went."""
+@contextmanager
+def scraping(*jobs: dict[str, Any]) -> Iterator[Prometheus]:
+    """A Prometheus with these scrape jobs."""
     program = shutil.which("prometheus")
     assert program, "make packages installs prometheus"
     folder = Path(tempfile.mkdtemp(prefix="prometheus-"))
-    target = urllib.parse.urlparse(served.url).netloc
-    job = {"job_name": "slurm", "static_configs": [{"targets": [target]}]}
-    conf = {"global": {"scrape_interval": "1s"}, "scrape_configs": [job]}
+    conf = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     (folder / "prometheus.yml").write_text(json.dumps(conf))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -175,9 +186,6 @@ def prometheus(served: Served) -> Iterator[Prometheus]:
     try:
         found = Prometheus(f"http://{address}")
         until("prometheus up", lambda: _answers(f"{found.url}/-/ready"))
-        until("first scrape", lambda: found.query("slurm_sdk_up == 1"))
-        _churn(served)
-        until("churn scraped", lambda: found.query("sum(slurm_sdk_jobs_ended_total) >= 14"))
         yield found
     finally:
         process.terminate()
@@ -187,6 +195,22 @@ def prometheus(served: Served) -> Iterator[Prometheus]:
             process.kill()
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def scrape_job(name: str, url: str, **more: Any) -> dict[str, Any]:
+    """What Prometheus has to be told to scrape an exporter."""
+    target = urllib.parse.urlparse(url).netloc
+    return {"job_name": name, "static_configs": [{"targets": [target]}], **more}
+
+
+@pytest.fixture(scope="session")
+def prometheus(served: Served) -> Iterator[Prometheus]:
+    """Prometheus, that has scraped the exporter while jobs came and went."""
+    with scraping(scrape_job("slurm", served.url)) as found:
+        until("first scrape", lambda: found.query("slurm_sdk_up == 1"))
+        _churn(served)
+        until("churn scraped", lambda: found.query("sum(slurm_sdk_jobs_ended_total) >= 14"))
+        yield found
 
 
 def _churn(served: Served) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import Prometheus, Served, exporting, until
+from conftest import Prometheus, Served, commands_follow_collections, exporting, until
 from slurm.monitor.dashboards import DASHBOARDS, dashboard_files
 from slurm.monitor.families import FAMILIES, TOPICS
 
@@ -59,6 +59,8 @@ def test_numbers_are_those_of_slurm(served: Served) -> None:
     assert served.value('slurm_sdk_license{license="matlab",kind="used"}') == 2
     assert served.value('slurm_sdk_nodes_flag{flag="drain"}') == 1
     assert served.value("slurm_sdk_nodes_usable") == 3
+    # Names are no labels, and none of them makes a row or spoils one.
+    assert served.value('slurm_sdk_unreadable_rows{command="squeue"}') == 0
     reason = r'slurm_sdk_node_reason_info{node="n4",reason="a \"bad\" disk\\"}'
     assert served.value(reason) == 1
 
@@ -104,11 +106,9 @@ def test_two_hundred_scrapes_cost_slurm_no_command(served: Served) -> None:
     for thread in threads:
         thread.join(60)
     assert len(texts) == 200
-    # Commands follow collections, however many scrapes there were: four each, four more seldom.
-    commands = served.value("slurm_sdk_commands_total") or 0
-    collections = served.value("slurm_sdk_collections_total") or 0
-    assert commands <= 4 * (collections + 1) + 4 * (collections // 100 + 2)
-    assert collections - begin < 100
+    # However many scrapes there were.
+    assert commands_follow_collections(served)
+    assert (served.value("slurm_sdk_collections_total") or 0) - begin < 100
 
 
 def test_the_exporter_needs_nothing_but_python(watched_cluster: RunningCluster) -> None:
@@ -150,21 +150,3 @@ def test_dashboards_are_written_as_grafana_reads_them(tmp_path: Path) -> None:
             for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
         ]
         assert len(cells) == len(set(cells)), f"panels of {path.name} overlap"
-
-
-def test_a_dead_controller_leaves_old_numbers_that_say_their_age(
-    watched_cluster: RunningCluster,
-) -> None:
-    # The last in this file: the cluster is everybody's.
-    with exporting("--stale-after", "3") as one:
-        until("snapshot", lambda: one.value("slurm_sdk_up") == 1)
-        watched_cluster.stop_daemon("slurmctld")
-        try:
-            until("noticed", lambda: one.value("slurm_sdk_up") == 0)
-            until("too old to be served", lambda: one.value("slurm_sdk_nodes_usable") is None)
-            assert (one.value("slurm_sdk_snapshot_age_seconds") or 0) > 3
-            assert (one.value("slurm_sdk_collection_failures_total") or 0) > 0
-        finally:
-            watched_cluster.start_daemon("slurmctld")
-        until("back", lambda: one.value("slurm_sdk_nodes_usable") == 3, 90)
-        assert one.value("slurm_sdk_up") == 1

@@ -234,6 +234,6 @@ def test_nodes_partitions_settings_and_version_are_read(slurm_cluster):
     assert partition.default and partition.nodes == 4
     assert partition.cpus == sum(node.cpus for node in nodes)
     settings = answers.parse_config(ask(answers.show_config_command())[1])
-    assert answers.setting_number(settings, "MaxArraySize") > 0
+    assert int(settings["MaxArraySize"]) > 0
     version = answers.parse_version(ask(answers.version_command())[1])
     assert settings["SLURM_VERSION"].startswith("{}.{:02}".format(*version[:2]))

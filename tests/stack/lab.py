@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from slurm.stack import life, record
+from slurm.stack import health, life, record
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.read import parse_topology
 
 PATIENCE = 240
+
+
+def until(true: Callable[[], bool], told: Callable[[], object]) -> None:
+    """Wait for something; a guard against hangs that shows how it was last."""
+    end = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < end, told()
+        time.sleep(0.5)
 
 
 class Lab:
@@ -70,12 +83,66 @@ class Lab:
             assert time.monotonic() < end, self.user("squeue")
             time.sleep(1)
 
+    def wait_mended(self) -> None:
+        """The same after a crash: what `status` says that it left is put right by its command."""
+        end = time.monotonic() + PATIENCE
+        while self.user("squeue", "--noheader") or not self._all_told():
+            assert time.monotonic() < end, self.user("squeue")
+            if any("a crash left" in note for note in health.look(self.directory).notes):
+                self.up()
+            time.sleep(2)
+
+    def wait_gone(self, job: str) -> None:
+        """Until a job is no longer in the queue."""
+        end = time.monotonic() + PATIENCE
+        while self.user("squeue", "--noheader", f"--jobs={job}", "--states=PD,R,CG"):
+            assert time.monotonic() < end, self.user("squeue")
+            time.sleep(0.5)
+
     def _all_told(self) -> bool:
-        return "DBD Agent queue size: 0" in self.podman("exec", f"{self.name}-slurmctld", "sdiag")
+        return "DBD Agent queue size: 0" in self.user("sdiag")
+
+    @property
+    def prometheus(self) -> str:
+        """Its address and port on this host."""
+        monitoring = self.stack.plan.topology.monitoring
+        return f"{monitoring.address}:{monitoring.prometheus_port}"
+
+    def targets(self, address: str = "") -> dict[str, str]:
+        """What Prometheus scrapes, and whether that answers."""
+        every = _asked(address or self.prometheus, "targets")["activeTargets"]
+        return {target["labels"]["job"]: target["health"] for target in every}
+
+    def query(self, text: str) -> float:
+        """The one value of a query; 0 where there is none yet."""
+        query = "query?" + urllib.parse.urlencode({"query": text})
+        found = _asked(self.prometheus, query)["result"]
+        return float(found[0]["value"][1]) if found else 0.0
+
+    def wait_state(self, job: str, state: str) -> None:
+        """Until a job, or one of an array, is in that state."""
+        end = time.monotonic() + PATIENCE
+        while state not in self.user("squeue", "-h", "-r", "-o", "%T", "-j", job).split():
+            assert time.monotonic() < end, self.user("squeue")
+            time.sleep(0.5)
+
+    def kill(self, *services: str) -> None:
+        """SIGKILL, as a crash does it."""
+        for service in services:
+            self.podman("kill", f"{self.name}-{service}")
+
+    def containers(self) -> str:
+        """The ids of the containers that run."""
+        return self.podman("ps", "--quiet", "--filter", f"label=slurm-sdk.cluster={self.name}")
 
     def accounted(self, job: str) -> list[str]:
         """The states of a job, or of an array's tasks, in accounting."""
         return self.user("sacct", "-X", "-n", "-P", "-o", "state", "-j", job).split()
+
+
+def _asked(address: str, what: str) -> Any:
+    with urllib.request.urlopen(f"http://{address}/api/v1/{what}", timeout=30) as reply:
+        return json.load(reply)["data"]
 
 
 def marking(seconds: float) -> str:

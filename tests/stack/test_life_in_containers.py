@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from lab import Lab, marking
+from lab import Lab, marking, until
 
 from slurm import Cluster
 from slurm.api.rest_scheduler import RestScheduler
@@ -18,6 +18,7 @@ from slurm.config import load_stack
 from slurm.errors import PythonMismatch
 from slurm.reach import open_backend
 from slurm.stack import health, life
+from slurm.stack.build import has_image
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -33,7 +34,7 @@ def double(value):
 
 @pytest.fixture(scope="module")
 def lab(make_lab: Callable[..., Lab]) -> Lab:
-    return make_lab("[rest]\nenabled = true\n")
+    return make_lab("[monitoring]\nenabled = true\n[rest]\nenabled = true\n")
 
 
 def test_after_up_every_service_works_and_python_reaches_it_by_name(lab: Lab) -> None:
@@ -118,6 +119,24 @@ def test_an_array_survives_a_controller_that_is_made_anew(lab: Lab) -> None:
     assert lab.marks() == sorted([*map(str, range(1, 13)), held])
     assert lab.accounted(job) == ["COMPLETED"] * 12
     assert lab.accounted(held) == ["COMPLETED"]
+
+
+def test_prometheus_reaches_every_target_and_knows_the_jobs_that_ran(lab: Lab) -> None:
+    until(lambda: lab.targets() == {"prometheus": "up", "slurm": "up", "node": "up"}, lab.targets)
+    # The array of the test before this one, or at least the job with which `up` ended.
+    until(lambda: lab.query("sum(slurm_sdk_jobs_ended_total)") > 0, lab.targets)
+    until(lambda: lab.query('slurm_sdk_node_usable{node="n1"}') == 1, lab.targets)
+    # Published on loopback alone, and nothing else of monitoring is.
+    assert lab.podman("port", f"{lab.name}-prometheus").endswith(lab.prometheus + "\n")
+    assert lab.prometheus.startswith("127.0.0.1:")
+    assert lab.podman("port", f"{lab.name}-slurm-exporter") == ""
+
+
+def test_grafana_is_left_out_with_a_word_where_its_image_cannot_be_had(lab: Lab) -> None:
+    plan = lab.stack.plan
+    there = has_image("podman", plan.topology.images.grafana)
+    assert ("grafana" in plan.addresses) == there
+    assert any("no grafana" in notice for notice in plan.notices) != there
 
 
 def test_down_and_up_keep_queue_and_accounting(lab: Lab) -> None:

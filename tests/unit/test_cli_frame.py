@@ -197,6 +197,26 @@ def test_common_options_may_stand_before_the_verb() -> None:
     assert _verb_first(["ls", "--json"]) == ["ls", "--json"]
 
 
+def test_a_misspelt_command_is_answered_with_the_nearest_alone() -> None:
+    done = slurm("lss")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].endswith('Unknown command "lss". Did you mean "ls"?')
+
+
+def test_a_doctor_without_a_slurm_conf_says_what_to_set(tmp_path: Path) -> None:
+    """Slurm's commands are installed, but no cluster is configured: a laptop with packages."""
+    for name in ("sbatch", "squeue", "sinfo", "scontrol"):
+        command = tmp_path / name
+        words = "fatal: Could not establish a configuration source"
+        command.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+        command.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = slurm("doctor", "--cluster", "local", PATH=path, HOME=str(tmp_path))
+    assert done.returncode == 3, done.stderr
+    assert "Could not establish a configuration source" in done.stdout
+    assert "SLURM_CONF" in done.stdout
+
+
 def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path) -> None:
     done = slurm("logs", "nope", "--json", "--cluster", "embedded", "--job-base-dir", str(tmp_path))
     assert done.returncode == 2

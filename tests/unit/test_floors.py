@@ -21,6 +21,7 @@ FLOOR_3_6 = [
     "api/__init__.py", "api/agent.py", "api/family.py", "api/listing.py", "api/reasons.py",
     "api/retries.py", "api/retry_rules.py", "api/upkeep.py",
     "api/slurm_answers.py", "api/slurm_commands.py", "api/slurm_scheduler.py", "runner/cache.py",
+    "api/unshared.py",
     "api/frames.py", "api/places.py", "api/pushes.py", "api/pythons.py", "api/remote.py",
     "api/door.py", "api/runtimes.py", "api/transfer.py", "runner/inbox.py", "rundir.py",
     "model/__init__.py", "model/states.py", "model/ids.py", "api/store.py",

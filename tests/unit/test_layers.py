@@ -13,7 +13,7 @@ SOURCE = Path(str(slurm.__file__)).parent
 
 # From top to bottom; a module imports from its own layer and from those below.
 LAYERS: list[set[str]] = [
-    {"cli", "dashboard", "bridge", "stack", "monitor", "submitit"},
+    {"cli", "web", "bridge", "stack", "monitor", "submitit"},
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",

@@ -4,6 +4,7 @@ import ast
 import contextlib
 import datetime
 import pickle
+import re
 import time
 from pathlib import Path
 
@@ -17,8 +18,6 @@ from slurm.model.ids import (
     JobId,
     collapse_array_spec,
     expand_array_spec,
-    expand_job_id,
-    is_run_name,
     make_run_name,
     parse_job_id,
     plain_name,
@@ -65,17 +64,9 @@ def test_a_job_id_survives_text_and_pickle(job: int, index: int | None) -> None:
 
 @given(st.text())
 def test_no_text_makes_the_id_parsers_raise_anything_but_value_error(text: str) -> None:
-    for parse in (parse_job_id, expand_job_id, expand_array_spec):
+    for parse in (parse_job_id, expand_array_spec):
         with contextlib.suppress(ValueError):
             parse(text)
-
-
-def test_a_squeue_line_of_waiting_elements_names_each_of_them() -> None:
-    assert expand_job_id("123_[5-7%2]") == [JobId(123, 5), JobId(123, 6), JobId(123, 7)]
-    assert expand_job_id("123_4") == [JobId(123, 4)]
-    assert expand_job_id("123") == [JobId(123)]
-    with pytest.raises(ValueError):
-        expand_job_id("123_[1,3,5,...]")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +117,9 @@ def test_a_task_name_is_reduced_to_plain_characters(name: str, plain: str) -> No
 
 
 @given(st.text(), st.datetimes(), st.integers(0, 0xFFFFFF))
-def test_every_run_name_is_recognised(name: str, when: datetime.datetime, token: int) -> None:
+def test_a_run_name_is_plain_and_short(name: str, when: datetime.datetime, token: int) -> None:
     run = make_run_name(name, when, f"{token:06x}")
-    assert is_run_name(run)
+    assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}", run)
     assert len(run) <= 60 + 24
 
 
@@ -136,14 +127,6 @@ def test_every_run_name_is_recognised(name: str, when: datetime.datetime, token:
 def test_a_run_name_needs_a_token_of_six_hex_digits(token: str) -> None:
     with pytest.raises(ValueError, match="six hex"):
         make_run_name("train", WHEN, token)
-
-
-@pytest.mark.parametrize(
-    "text", ["", "train", "-x-20260307-090501-0a1b2c", "a/b-20260307-090501-0a1b2c",
-             "train-20260307-090501-0a1b2c\n", "train-20260307-090501-0A1B2C"],
-)  # fmt: skip
-def test_other_text_is_not_a_run_name(text: str) -> None:
-    assert not is_run_name(text)
 
 
 @pytest.mark.parametrize("module", [slurm.model.ids, slurm.model.states])

@@ -64,6 +64,9 @@ BEGIN = event("begin", node="n1")
 NOTED = event("record", outcome="value")
 
 # A story, its evidence, its verdict.
+SOME, OTHER = record(rundir.VALUE, ranks=2), record(rundir.VALUE, rank=1, ranks=2)
+EVERY: dict[str, Any] = {"ranks": 2, "every_rank": True}
+
 STORIES: list[tuple[str, Evidence, Verdict]] = [
     ("a value and exit 0", evidence(VALUE, ended(0)), Verdict.VALUE),
     (
@@ -297,6 +300,32 @@ STORIES: list[tuple[str, Evidence, Verdict]] = [
     ("running", evidence(BEGIN, event("start"), status("RUNNING")), Verdict.WAIT),
     ("suspended", evidence(BEGIN, status("SUSPENDED")), Verdict.WAIT),
     ("a state nobody knows", evidence(BEGIN, status("FROBNICATED")), Verdict.WAIT),
+    # ---- the values of all ranks are wanted, and those of some are there
+    ("both ranks of two", evidence(SOME, OTHER, ended(0), **EVERY), Verdict.VALUE),
+    ("one rank of two, no exit yet", evidence(SOME, **EVERY), Verdict.WAIT),
+    ("one of two, it runs", evidence(SOME, status("RUNNING"), **EVERY), Verdict.WAIT),
+    ("one of two, the exit came first", evidence(SOME, ended(0), **EVERY), Verdict.ASK),
+    (
+        "one of two, the exit came before the scheduler knew",
+        evidence(SOME, ended(0), status("RUNNING"), **EVERY),
+        Verdict.ASK,
+    ),
+    (
+        "one of two, the other's file is not seen yet",
+        evidence(SOME, ended(0), status("COMPLETED"), over_for=1.0, **EVERY),
+        Verdict.WAIT,
+    ),
+    (
+        "one of two, the other's is lost",
+        evidence(SOME, ended(0), status("COMPLETED"), over_for=61.0, **EVERY),
+        Verdict.RESULT_LOST,
+    ),
+    ("one of two, the job failed", evidence(SOME, status("FAILED"), **EVERY), Verdict.FAILED),
+    (
+        "one of two, killed for memory",
+        evidence(record(rundir.VALUE, oom=1, ranks=2), ended(0), **EVERY),
+        Verdict.OUT_OF_MEMORY,
+    ),
 ]
 
 

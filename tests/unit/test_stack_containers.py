@@ -14,7 +14,7 @@ from slurm.stack.containers import containers
 from slurm.stack.plan import container_plan
 from slurm.stack.read import parse_topology
 from slurm.stack.record import Record, find, load
-from slurm.stack.site import Site
+from slurm.stack.site import Gpu, Site
 
 HERE = Path("/srv/lab")
 
@@ -40,6 +40,11 @@ def test_one_more_node_leaves_every_other_container_as_it_is() -> None:
     assert changed('[[nodes]]\nnames = "n[1-3]"\n') == set()
 
 
+def test_nodes_of_another_size_and_one_more_service_leave_all_others_as_they_are() -> None:
+    text = '[[nodes]]\nnames = "n[1-2]"\nmemory = "3GiB"\n[rest]\nenabled = true\n'
+    assert changed(text) == {"slurmd-n1", "slurmd-n2"}
+
+
 def test_a_key_that_daemons_read_only_at_their_start_makes_them_new_but_not_the_database() -> None:
     touched = changed('[conf]\nslurm = ["SelectTypeParameters=CR_CPU_Memory"]\n')
     assert {"slurmctld", "slurmd-n1", "slurmd-n2"} <= touched
@@ -48,6 +53,40 @@ def test_a_key_that_daemons_read_only_at_their_start_makes_them_new_but_not_the_
 
 def test_a_key_that_daemons_read_again_makes_nobody_new() -> None:
     assert changed('[conf]\nslurm = ["MessageTimeout=33"]\n') == set()
+
+
+def created(text: str, service: str, site: Site) -> tuple[str, ...]:
+    plan = container_plan(parse_topology(text), site)
+    return next(c.create for c in containers(plan, HERE) if c.service == service)
+
+
+def test_each_engine_is_given_a_nodes_own_gpus_in_its_own_words() -> None:
+    site = Site(gpus=tuple(Gpu("nvidia", "h200", f"/dev/nvidia{n}") for n in range(2)))
+    words = created("", "slurmd-n1", site)
+    assert [words[n + 1] for n, word in enumerate(words) if word == "--device"] == [
+        "nvidia.com/gpu=0",
+        "nvidia.com/gpu=1",
+    ]
+    words = created('engine = "docker"\n', "slurmd-n1", site)
+    assert words[words.index("--gpus") + 1] == '"device=0,1"'
+    assert "--gpus" not in created('engine = "docker"\n', "slurmd-n2", site)
+
+
+def test_a_cluster_does_without_grafana_where_its_image_cannot_be_had() -> None:
+    topology = parse_topology("[monitoring]\nenabled = true\n")
+    plan = container_plan(topology, Site(without=("grafana",)))
+    assert "grafana" not in [c.service for c in containers(plan, HERE)]
+    assert any("no grafana" in notice for notice in plan.notices)
+
+
+def test_what_a_monitoring_service_reads_at_its_start_makes_it_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = "[monitoring]\nenabled = true\n"
+    before = specs(text)
+    monkeypatch.setattr("slurm.stack.monitoring.alert_rules", lambda: "groups: []\n")
+    after = specs(text)
+    assert {name for name in before if before[name] != after[name]} == {"prometheus"}
 
 
 def test_a_new_release_leaves_the_database_as_it_is() -> None:

@@ -131,7 +131,7 @@ def test_two_processes_cannot_change_one_cluster_at_the_same_time(tmp_path: Path
     state.State(lab(tmp_path), "none").save()
     with state.locked(tmp_path):
         second = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "another process is bringing the cluster" in second.stderr
+    assert f"(process {os.getpid()}, since" in second.stderr
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -30,8 +31,36 @@ def test_a_type_is_a_part_of_the_name_that_slurm_itself_finds(name: str, kind: s
     assert kind in name.lower().replace(" ", "_")
 
 
-def test_no_gpu_is_no_error() -> None:
-    assert site.parse_nvidia("No devices were found\n") == ()
+def nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in on PATH: there is no GPU where tests run."""
+    program = folder / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+
+def test_the_gpus_of_a_host_are_those_that_nvidia_smi_lists(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = "0, NVIDIA A100-SXM4-40GB\\n1, NVIDIA A100-SXM4-40GB\\n"
+    nvidia_smi(tmp_path, f"printf '{listed}'", monkeypatch)
+    kind = "a100-sxm4-40gb"
+    assert site.find_gpus() == tuple(Gpu("nvidia", kind, f"/dev/nvidia{n}") for n in (0, 1))
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo 'No devices were found'",
+        "echo 'NVIDIA-SMI has failed because it couldn'; exit 9",
+        "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18",
+    ],
+)
+def test_no_gpu_and_a_driver_that_fails_are_no_error(
+    script: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nvidia_smi(tmp_path, script, monkeypatch)
+    assert site.find_gpus() == site.amd_gpus()
     assert site.amd_gpus(Path("/no/such/folder")) == ()
 
 
@@ -77,6 +106,17 @@ def test_render_takes_the_file_in_the_directory_and_says_what_it_wrote(
     assert "override.mac.yml" in (tmp_path / ".env").read_text()
     assert call(str(tmp_path), "--platform", "mac") == 0
     assert capsys.readouterr().out == "all files are as they should be\n"
+
+
+def test_what_daemons_read_can_be_read_whatever_the_umask(tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        assert call(str(tmp_path / "lab")) == 0
+    finally:
+        os.umask(before)
+    assert (tmp_path / "lab" / "shared").stat().st_mode & 0o777 == 0o755
+    assert (tmp_path / "lab" / "shared" / "slurm.conf").stat().st_mode & 0o777 == 0o644
+    assert (tmp_path / "lab" / "secrets").stat().st_mode & 0o777 == 0o700
 
 
 def test_render_refuses_a_wrong_topology_and_writes_nothing(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from slurm.monitor.alerts import FILE_NAME
 from slurm.monitor.dashboards import dashboard_files
 from slurm.stack import confcheck
 from slurm.stack.compose import compose
+from slurm.stack.hosts import joining_hosts, project
+from slurm.stack.monitoring import exporter_files
 from slurm.stack.plan import Plan, container_plan, subnets
 from slurm.stack.read import parse_topology, read_topology
 from slurm.stack.render import rendered, write
@@ -89,20 +93,23 @@ def plan(case: str) -> Plan:
 CASES = ["reference-site", *TOPOLOGIES]
 #: Files that are the same for every cluster.
 ALWAYS = {
-    "Containerfile",
-    "entrypoint.sh",
     f"prometheus/rules/{FILE_NAME}",
     *(f"grafana/dashboards/{name}" for name in dashboard_files()),
+    *(f"exporter/{name}" for name in exporter_files()),
 }
 
 
+#: What changes with every word of an image's content: its name, and the mark of what has it.
+_CONTENT = re.compile(r"(localhost/slurm-sdk/\S+-|slurm-sdk\.spec=)(?:[0-9a-f]{16}|[0-9a-f]{12})")
+
+
 def shown(case: str) -> dict[str, str]:
-    """The files as they are recorded: an image's name changes with every word of its content."""
+    """The files as they are recorded."""
     files = rendered(plan(case))
     return {
-        name: re.sub(r"(localhost/slurm-sdk/\S+)-[0-9a-f]{12}", r"\1-CONTENT", file.text)
+        name: _CONTENT.sub(r"\1CONTENT", file.text)
         for name, file in files.items()
-        if name not in ALWAYS
+        if name not in ALWAYS and Path(name).name not in ("Containerfile", "entrypoint.sh")
     }
 
 
@@ -146,9 +153,25 @@ def test_a_release_gets_the_keys_that_are_its_own() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_no_secret_and_no_password_is_in_any_file(case: str) -> None:
     for name, file in rendered(plan(case)).items():
-        if name not in ("entrypoint.sh", "make-secrets.sh"):
+        known = Path(name).name in ("entrypoint.sh", "make-secrets.sh")
+        if not known and "exporter/" not in name:
             assert "StoragePass" not in file.text, name
             assert not re.search(r"(?i)\bpassword\s*[=:]\s*\S", file.text), name
+
+
+def test_the_exporter_is_whole_and_needs_nothing_but_python(tmp_path: Path) -> None:
+    write(tmp_path, rendered(plan("reference-site")))
+    (tmp_path / "sbatch").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "sbatch").chmod(0o755)
+    environment = {"PATH": str(tmp_path), "PYTHONPATH": str(tmp_path / "exporter")}
+    # Without the packages of this environment, and without the SDK that is installed in it.
+    words = [sys.executable, "-S", "-B", "-m", "slurm.monitor", "serve", "--port", "0"]
+    exporter = subprocess.Popen(words, env=environment, cwd="/", stderr=subprocess.PIPE, text=True)
+    assert exporter.stderr is not None
+    with exporter:
+        said = exporter.stderr.readline()
+        exporter.terminate()
+    assert said.startswith("serving http://"), said
 
 
 def test_slurmdbd_conf_is_mounted_in_slurmdbd_alone_and_not_in_the_shared_folder() -> None:
@@ -177,7 +200,7 @@ def test_every_service_has_a_fixed_address_of_its_own_within_the_subnet() -> Non
         service["networks"]["slurm-net"]["ipv4_address"]
         for service in compose(found)["services"].values()
     ]
-    assert len(set(addresses)) == len(addresses) == 13
+    assert len(set(addresses)) == len(addresses) == 10
     assert all(address.startswith("10.213.10.") for address in addresses)
 
 
@@ -236,9 +259,12 @@ def test_a_host_without_the_shared_directory_has_a_partition_of_its_own() -> Non
     found = container_plan(parse_topology(text), ADA)
     lines = rendered(found)["shared/slurm.conf"].text.splitlines()
     (debug,) = (line for line in lines if line.startswith("PartitionName=debug"))
-    assert "Nodes=qnap[1-2],ubuntu " in debug
-    assert "PartitionName=macbook Nodes=macbook MaxTime=INFINITE State=UP" in lines
-    assert "/home" not in str(compose(found)["services"]["slurmd-macbook"]["volumes"])
+    assert "Nodes=ubuntu,joined_qnap1,joined_qnap2 " in debug
+    assert "PartitionName=macbook Nodes=noshared_macbook MaxTime=INFINITE State=UP" in lines
+    (macbook,) = (host for host in joining_hosts(found) if host.name == "macbook")
+    node = project(found, macbook)["services"]["slurmd-macbook"]
+    assert "/home" not in str(node["volumes"])
+    assert "Feature=macbook,arm64,noshared" in node["environment"]["SLURM_NODE_WORDS"]
     assert any("macbook has no shared directory" in notice for notice in found.notices)
 
 

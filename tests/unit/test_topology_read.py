@@ -27,6 +27,18 @@ else:
     import tomli as tomllib
 
 NODES = '[[nodes]]\nnames = "n[1-4]"\n'
+TWO_HOSTS = """\
+[network]
+address = "10.1.1.1"
+[[nodes]]
+names = "a"
+[[nodes]]
+names = "b"
+host = "mac"
+[[hosts]]
+name = "mac"
+address = "10.1.1.2"
+"""
 
 #: A wrong file, the line at fault, words of the message, words of the fix.
 WRONG = {
@@ -40,7 +52,7 @@ WRONG = {
     "nothing like it": ("[rest]\nzzzqqq = 1\n", 2, "'zzzqqq' in [rest]", "has enabled, port"),
     "number in quotes": (NODES + 'cpus = "four"\n', 3, "must be a whole number", "without quotes"),
     "too many CPUs": (NODES + "cpus = 0\n", 3, "0 is not a whole number from 1", "from 1 to 4096"),
-    "true for a number": (NODES + "cpus = true\n", 3, "not True", "without quotes"),
+    "true for a number": (NODES + "cpus = true\n", 3, "not True", "such as 1"),
     "flag in quotes": ('[login]\nenabled = "yes"\n', 2, "must be true or false", "no quotes"),
     "wrong engine": ('engine = "podmam"\n', 1, "'podmam' is not one of", 'mean "podman"?'),
     "wrong version": ('version = "23.02"\n', 1, "'23.02' is not one of", '"'),
@@ -118,6 +130,24 @@ WRONG = {
         'shared = false\n[[nodes]]\nnames = "a"\n[[nodes]]\nnames = "b"\nhost = "mac"\n'
         '[[partitions]]\nname = "all"\nnodes = "a,b"\n',
         14, "b has no shared directory", "partition of its own",
+    ),
+    "joined host with a volume of the first": (
+        TWO_HOSTS, 8, 'the volume "home" is not on mac', "shared = false",
+    ),
+    "joined host and a backup": (
+        TWO_HOSTS + "shared = false\n[controller]\nbackup = true\n",
+        13, "cannot both be published", "remove it",
+    ),
+    "joined host and an old release": (
+        'version = "20.11"\n' + TWO_HOSTS + "shared = false\n", 8, "came with 22.05", "later",
+    ),
+    "two nodes of a joined host and an old release": (
+        'version = "22.05"\n' + TWO_HOSTS.replace('"b"', '"b[1-2]"') + "shared = false\n",
+        8, "lets one node of mac join", "larger node",
+    ),
+    "too few ports for srun": (
+        TWO_HOSTS.replace('1.1"', '1.1"\nsrun_ports = "60001-60006"') + "shared = false\n",
+        3, "6 ports are too few for 1 nodes", "8 or more",
     ),
     "shared system directory": ('[shared]\npath = "/etc"\n', 2, "belongs to each container", "/home"),
     "path with blanks": ('[shared]\npath = "/my home"\n', 2, "not an absolute path", "absolute"),

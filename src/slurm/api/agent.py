@@ -112,7 +112,7 @@ class Agent:
                 ids.append(self._submit_part(path, part, plan, env))
         except AgentError as error:
             if not ids:
-                if error.kind in ("refused", "limit", "missing"):
+                if error.kind in ("refused", "limit", "missing", "unshared"):
                     _remove(path)
                 raise
             if error.kind != "limit":

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _ERRORS: dict[str, type[errors.SlurmError]] = {
     "refused": errors.SubmitRefused,
     "limit": errors.SubmitLimit,
+    "unshared": errors.NoSharedFiles,
     "unreachable": errors.SchedulerUnreachable,
     "timeout": errors.SchedulerUnreachable,
     "missing": errors.NoScheduler,

@@ -28,6 +28,7 @@ MODULES = (
     "slurm.api.runtimes",
     "slurm.api.agent",
     "slurm.api.door",
+    "slurm.api.unshared",
     "slurm.api.slurm_scheduler",
     "slurm.api.frames",
     "slurm.api.places",

@@ -37,6 +37,17 @@ def controller_row(row: Mapping[str, Any]) -> JobStatus:
     )
 
 
+def accounting_query(job_ids: Sequence[str], since: float) -> list[tuple[str, str]]:
+    """What accounting's `/jobs/` is asked for these jobs, with all their attempts."""
+    # Slurm documents a list with commas, and answers one with "Unspecified error".
+    return [
+        *(("step", job) for job in job_ids),
+        ("start_time", str(int(max(since, 0)))),
+        ("show_duplicates", "true"),
+        ("skip_steps", "true"),
+    ]
+
+
 def accounting_row(row: Mapping[str, Any]) -> JobStatus:
     """A job of accounting's `/jobs/`."""
     array = row.get("array") or {}

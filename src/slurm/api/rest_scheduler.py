@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_facts, rest_rows
+from slurm.api import rest_facts, rest_rows, unshared
 from slurm.api.agent import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
@@ -41,9 +41,11 @@ class RestScheduler:
 
     def __init__(self, url: str, token_file: str | None = None) -> None:
         self.calls = 0
+        self._shared: dict[str, bool] = {}
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
-        self._client = RestClient(url, token=token, token_file=token_file)
+        #: For who asks what no verb of ours does.
+        self.client = RestClient(url, token=token, token_file=token_file)
 
     def submit(self, script: str, env: Mapping[str, str], cwd: str) -> str:
         """Submit a script with the options of its own lines; returns the job id."""
@@ -54,6 +56,7 @@ class RestScheduler:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             said = hint if isinstance(error, NotOverRest) else None
             raise AgentError("refused", str(error), [], said) from error
+        self._refuse_unshared(str(job.get("partition") or ""))
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
         except Refused as error:
@@ -62,18 +65,31 @@ class RestScheduler:
             raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
 
+    def _refuse_unshared(self, partitions: str) -> None:
+        """No run is sent to where its files are not; each partition is asked for once."""
+        for name in filter(None, partitions.split(",")):
+            if name not in self._shared:
+                sets = str(self._partition(name).get("node_sets") or "")
+                self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
+            if not self._shared[name]:
+                what = f"partition={name} is on a host without the shared directory"
+                raise AgentError("unshared", f"{what}: the run would not find its files")
+
+    def _partition(self, name: str) -> dict[str, Any]:
+        """What is known of a partition; of one that is not there, the submission will tell."""
+        try:
+            rows = self._ask("GET", f"partition/{name}").get("partitions") or [{}]
+        except errors.RestRefused:
+            return {}
+        return dict(rows[0])
+
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """All jobs that the controller remembers, in one call."""
         return [rest_rows.controller_row(row) for row in self._jobs()]
 
     def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting knows of these jobs, oldest first."""
-        query = {
-            "step": ",".join(job_ids),
-            "start_time": str(int(max(since, 0))),
-            "show_duplicates": "true",
-            "skip_steps": "true",
-        }
+        query = rest_rows.accounting_query(job_ids, since)
         try:
             answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
         except Refused as error:
@@ -195,7 +211,7 @@ class RestScheduler:
 
     def _version(self) -> str:
         try:
-            return self._client.version
+            return self.client.version
         except errors.RestError as error:
             raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
 
@@ -203,7 +219,7 @@ class RestScheduler:
         """One request; a refusal may be the caller's to explain."""
         self.calls += 1
         try:
-            return self._client.call(method, path, **more)
+            return self.client.call(method, path, **more)
         except errors.RestRefused as error:
             raise Refused(error.message, error.number) from error
         except errors.RestError as error:

@@ -277,14 +277,6 @@ def parse_config(text: str) -> Dict[str, str]:
     return settings
 
 
-def setting_number(settings: Dict[str, str], name: str) -> Optional[int]:
-    """A setting as a number ("1001", "300 sec", "2 min"); None when absent or without one."""
-    found = re.match(r"([0-9]+)\s*(sec|min|hour|)", settings.get(name, ""))
-    if found is None:
-        return None
-    return int(found.group(1)) * {"": 1, "sec": 1, "min": 60, "hour": 3600}[found.group(2)]
-
-
 def limits_enforced(settings: Dict[str, str]) -> bool:
     """Whether the limits of accounts and QOS hold for jobs."""
     return bool(re.search("limits|safe|qos|all", settings.get("AccountingStorageEnforce", "")))
@@ -340,6 +332,16 @@ _UNKNOWN_JOB = re.compile(r"Invalid job id specified|Job [0-9_+]+ not found|Job 
 def is_unreachable(stderr: str) -> bool:
     """Whether a command failed because the controller did not answer, so it may be asked again."""
     return _UNREACHABLE.search(stderr) is not None
+
+
+def hint_without_configuration(stderr: str) -> Optional[str]:
+    """What helps where Slurm's commands are installed and no cluster is configured, else None."""
+    if "configuration source" not in stderr:
+        return None
+    return (
+        "no slurm.conf was found: set SLURM_CONF to your cluster's, or run without Slurm: "
+        'Cluster("embedded"), slurm --cluster embedded'
+    )
 
 
 def is_unknown_job(output: str) -> bool:

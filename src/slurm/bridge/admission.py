@@ -12,6 +12,7 @@ from slurm.bridge.identity import Requester, identify
 from slurm.bridge.kube_types import Pod
 from slurm.bridge.names import (
     ACCOUNT,
+    DEVICE_CLASS,
     FINALIZER,
     GATE,
     HELD,
@@ -24,6 +25,7 @@ from slurm.bridge.names import (
 )
 from slurm.bridge.parameters import PARAMETERS, asked, problems
 from slurm.bridge.settings import Settings
+from slurm.bridge.translation import requests_of
 from slurm.errors import nearest
 
 _DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
@@ -143,6 +145,10 @@ def _unsupported(pod: Pod, settings: Settings) -> list[str]:
     wrong = []
     if spec.resourceClaims:
         wrong.append("resourceClaims are not supported; ask for devices as resources or with gres")
+    devices = {
+        n for n in requests_of(pod) if n.startswith(DEVICE_CLASS) and n not in settings.nodes.gres
+    }
+    wrong += [f"{name} asks for a device class; map it in nodes.gres" for name in sorted(devices)]
     if any(c.whenUnsatisfiable == "DoNotSchedule" for c in spec.topologySpreadConstraints):
         wrong.append("topologySpreadConstraints with DoNotSchedule: Slurm does not know of them")
     for name in ("podAffinity", "podAntiAffinity"):

@@ -192,6 +192,8 @@ class World:
     settled: bool = True
     # Whether the bridge binds pods itself.
     direct: bool = False
+    # Whether the pods came so lately that the job may start at once: nothing is said of waiting.
+    early: bool = False
 
 
 def job_of(pod: Pod) -> int | None:
@@ -208,6 +210,8 @@ def finished(pod: Pod, stuck: frozenset[str]) -> bool:
 
 def decide(world: World) -> list[Action]:
     """What to do now, in this order; the first that fails ends the round."""
+    if half_marked := list(_half_marked(world)):
+        return half_marked
     cohorts: dict[int | None, list[Pod]] = {}
     for pod in world.gang.pods:
         cohorts.setdefault(job_of(pod), []).append(pod)
@@ -217,6 +221,25 @@ def decide(world: World) -> list[Action]:
         actions += _follow(number or 0, tuple(pods), world)
     actions += _begin(tuple(fresh), world, started=_started(cohorts, world))
     return actions
+
+
+def _half_marked(world: World) -> Iterator[Action]:
+    """Somebody died while writing a job's number on a gang: the other pods are that job's, too."""
+    pods = world.gang.pods
+    named = {job_of(p) for p in pods}
+    for job in world.jobs.values():
+        if job.live and job.id in named:
+            rest = tuple(
+                p
+                for p in pods
+                if job_of(p) is None and p.metadata.uid in job.claim.pods and _waits(p, world)
+            )
+            if rest:
+                yield Mark(rest, job.id)
+
+
+def _waits(pod: Pod, world: World) -> bool:
+    return GATE in pod.gates and not finished(pod, world.stuck)
 
 
 def _started(cohorts: Mapping[int | None, list[Pod]], world: World) -> bool:
@@ -230,7 +253,7 @@ def _started(cohorts: Mapping[int | None, list[Pod]], world: World) -> bool:
 def _begin(fresh: tuple[Pod, ...], world: World, *, started: bool) -> Iterator[Action]:
     """For pods without a job: adopt one that names them, or ask for one."""
     yield from (Release(p, p.metadata.uid in world.stuck) for p in fresh if _releasable(p, world))
-    waiting = tuple(p for p in fresh if not finished(p, world.stuck) and GATE in p.gates)
+    waiting = tuple(p for p in fresh if _waits(p, world))
     wanted = {p.metadata.uid for p in waiting}
     named = {job_of(p) for p in world.gang.pods}
     adopted = False
@@ -250,6 +273,9 @@ def _begin(fresh: tuple[Pod, ...], world: World, *, started: bool) -> Iterator[A
         yield Tell(waiting, "GroupMissing", "the PodGroup of these pods does not exist")
     elif len(waiting) < least and not started:
         yield Tell(waiting, "GangIncomplete", f"{len(waiting)} of {least} pods are there")
+    elif world.gang.most is not None and len(waiting) > world.gang.most:
+        words = f"{len(waiting)} pods are there, and max-nodes is {world.gang.most}"
+        yield Tell(waiting, "GangTooLarge", words)
     elif world.settled:
         yield Submit(waiting)
 
@@ -305,7 +331,7 @@ def _apply(
         return
     if for_waiting is P and job:
         yield from _place(job, waiting, rest, world)
-    elif for_waiting is W and job:
+    elif for_waiting is W and job and not world.early:
         yield Tell(waiting, "SlurmPending", message)
     elif for_waiting is H and not any(p.metadata.annotations.get(RESUBMIT) == "true" for p in rest):
         yield Hold(waiting, f"{message}; remove annotation {HELD} to submit it again")

@@ -13,6 +13,7 @@ from slurm.bridge.names import (
     LWS_WORKER_INDEX,
     POD_GROUP_LABEL,
 )
+from slurm.bridge.parameters import fields
 from slurm.model.hostlist import host_order
 
 
@@ -20,12 +21,13 @@ from slurm.model.hostlist import host_order
 class Gang:
     """The pods that one key stands for; `least` of them must be there before any may start.
 
-    `least` is None while the object that says it is not there.
+    `least` is None while the object that says it is not there. More than `most` never start.
     """
 
     key: str
     pods: tuple[Pod, ...]
     least: int | None = 1
+    most: int | None = None
 
 
 def gang_key(pod: Pod, groups: Mapping[str, int | None]) -> str:
@@ -49,12 +51,24 @@ def gang_key(pod: Pod, groups: Mapping[str, int | None]) -> str:
 def gang_of(key: str, pods: Iterable[Pod], groups: Mapping[str, int | None]) -> Gang:
     """The gang of this key, its pods in the order in which they get their nodes."""
     members = tuple(sorted(pods, key=_order))
+    least, (fewest, most) = _least(key, members, groups), _bounds(members)
+    return Gang(key, members, None if least is None else max(least, fewest), most)
+
+
+def _bounds(members: tuple[Pod, ...]) -> tuple[int, int | None]:
+    """A pod has a node of its own, so its workload's bounds on nodes are bounds on pods."""
+    wishes = fields(members[0].metadata.annotations) if members else {}
+    fewest, most = wishes.get("minimum_nodes"), wishes.get("maximum_nodes")
+    return fewest if isinstance(fewest, int) else 1, most if isinstance(most, int) else None
+
+
+def _least(key: str, members: tuple[Pod, ...], groups: Mapping[str, int | None]) -> int | None:
     kind = key.partition("/")[0]
     if kind == "pod" or not members:
-        return Gang(key, members, 1)
+        return 1
     if kind == "lws":
-        return Gang(key, members, int(members[0].metadata.annotations[LWS_SIZE]))
-    return Gang(key, members, groups.get(key))
+        return int(members[0].metadata.annotations[LWS_SIZE])
+    return groups.get(key)
 
 
 def least_members(group: PodGroup) -> int:

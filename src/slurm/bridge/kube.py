@@ -148,11 +148,13 @@ class Kube:
         body: object = None,
         content_type: str = JSON,
         query: Mapping[str, str] | None = None,
+        timeout: float | None = None,
     ) -> bytes:
         """One request; anything but success is a `KubeError`."""
         data = None if body is None else msgspec.json.encode(body)
+        limit = aiohttp.ClientTimeout(total=timeout) if timeout else self._timeout
         try:
-            async with self._request(method, path, data, content_type, query) as response:
+            async with self._request(method, path, data, content_type, query, limit) as response:
                 content: bytes = await response.read()
         except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
             raise KubeError(f"{method} {path}: no answer: {error!r}") from error
@@ -167,7 +169,7 @@ class Kube:
         data: bytes | None,
         content_type: str,
         query: Mapping[str, str] | None,
-        timeout: aiohttp.ClientTimeout | None = None,
+        timeout: aiohttp.ClientTimeout,
     ) -> Any:
         if self._session is None:
             raise RuntimeError("use `async with Kube(...)`")
@@ -185,7 +187,7 @@ class Kube:
             data=data,
             params=query,
             headers=headers,
-            timeout=timeout or self._timeout,
+            timeout=timeout,
         )
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[bytes]:

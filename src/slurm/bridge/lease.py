@@ -61,7 +61,7 @@ class Lease:
         try:
             if await self._try():
                 self._valid_until = begun + self._seconds * 2 / 3
-        except (KubeError, asyncio.TimeoutError) as error:
+        except KubeError as error:
             log.warning("lease: %s", error)
         if self.held() and not self.gained.is_set():
             log.info("%s holds the lease", self.holder)
@@ -94,14 +94,14 @@ class Lease:
         return await self._write("PUT", f"{self._path}/{self._name}", lease)
 
     async def _get(self) -> dict[str, Any]:
-        wait = self._seconds / 3
-        content = await asyncio.wait_for(self._kube.ask("GET", f"{self._path}/{self._name}"), wait)
+        path = f"{self._path}/{self._name}"
+        content = await self._kube.ask("GET", path, timeout=self._seconds / 3)
         value: dict[str, Any] = msgspec.json.decode(content)
         return value
 
     async def _write(self, method: str, path: str, body: object) -> bool:
         try:
-            await asyncio.wait_for(self._kube.ask(method, path, body=body), self._seconds / 3)
+            await self._kube.ask(method, path, body=body, timeout=self._seconds / 3)
         except KubeError as error:
             if error.status == 409:
                 return False
@@ -126,5 +126,5 @@ class Lease:
             if lease["spec"].get("holderIdentity") == self.holder:
                 lease["spec"]["holderIdentity"] = ""
                 await self._write("PUT", f"{self._path}/{self._name}", lease)
-        except (KubeError, asyncio.TimeoutError) as error:
+        except KubeError as error:
             log.info("lease: not given back: %s", error)

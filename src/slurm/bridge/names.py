@@ -37,6 +37,7 @@ TOPOLOGY = PREFIX + "topology"
 REASON = "slurm-sdk bridge: "
 
 # Of other projects, read only.
+DEVICE_CLASS = "deviceclass.resource.kubernetes.io/"
 POD_GROUP_LABEL = "scheduling.x-k8s.io/pod-group"
 LWS_NAME = "leaderworkerset.sigs.k8s.io/name"
 LWS_GROUP = "leaderworkerset.sigs.k8s.io/group-key"

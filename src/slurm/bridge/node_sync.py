@@ -16,6 +16,7 @@ from slurm.bridge.lease import NotLeader
 from slurm.bridge.names import FIELD_MANAGER, TAINT
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
+from slurm.bridge.tasks import woken
 from slurm.errors import RestError, RestRefused
 
 log = logging.getLogger("slurm.bridge.nodes")
@@ -69,11 +70,8 @@ class NodeSync:
                 self.rounds += 1
             except (RestError, KubeError, NotLeader) as error:
                 log.warning("nodes: %s", error.message)
-            try:
-                await asyncio.wait_for(self._wake.wait(), _ROUND_S)
+            if await woken(self._wake, _ROUND_S):
                 await asyncio.sleep(0.1)  # several changes at once are one round
-            except asyncio.TimeoutError:
-                continue
 
     async def _round(self) -> None:
         there = await self._slurm.nodes()

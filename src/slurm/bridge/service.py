@@ -24,7 +24,7 @@ from slurm.bridge.pod_writes import PodWrites
 from slurm.bridge.scheduler import Scheduler
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
-from slurm.bridge.tasks import together
+from slurm.bridge.tasks import end, together
 from slurm.bridge.webhook import Webhook
 
 log = logging.getLogger("slurm.bridge")
@@ -133,9 +133,7 @@ class Bridge:
                     acting.result()
             finally:
                 self.metrics.leader.set(0)
-                for task in (acting, losing):
-                    task.cancel()
-                await asyncio.gather(acting, losing, return_exceptions=True)
+                await end([acting, losing])
 
     async def _follow_groups(self, kube: Kube, kind: str, scheduler: Scheduler) -> None:
         """PodGroups of one kind; where the API server does not serve it, ask again now and then."""

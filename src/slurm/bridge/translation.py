@@ -137,7 +137,7 @@ def job_description(
     if account := first.metadata.annotations.get(ACCOUNT):
         job["account"] = account
     for bound in ("minimum_nodes", "maximum_nodes"):
-        # The number of pods is what it is; a bound that contradicts it would never start.
+        # The gang waited until its number of pods fits the bounds.
         job.pop(bound, None)
     if "time_limit" not in job and first.spec.activeDeadlineSeconds:
         minutes = -(-first.spec.activeDeadlineSeconds // 60)

@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -16,10 +16,10 @@ from aiohttp import web
 from slurm.bridge.admission import Answer, mutate, read_question, validate
 from slurm.bridge.certificates import Certificate, CertificateSecret, load, read_files
 from slurm.bridge.kube import APPLY, Kube, KubeError
-from slurm.bridge.kube_types import Node, Owner
+from slurm.bridge.kube_types import Meta, Node, SchedulingGroup
 from slurm.bridge.manifests import WEBHOOK_NAME, failure_policy, webhooks
 from slurm.bridge.metrics import Metrics
-from slurm.bridge.names import FIELD_MANAGER, PREFIX
+from slurm.bridge.names import FIELD_MANAGER, POD_GROUP_LABEL, PREFIX
 from slurm.bridge.parameters import asked
 from slurm.bridge.settings import Settings
 from slurm.errors import SlurmError
@@ -127,8 +127,8 @@ class Webhook:
     async def _mutate(self, request: web.Request) -> web.Response:
         review = msgspec.json.decode(await request.read())
         asked_for = review["request"]
-        owners = ((asked_for.get("object") or {}).get("metadata") or {}).get("ownerReferences")
-        inherited = await self._inherited(str(asked_for.get("namespace")), owners or [])
+        pod = msgspec.convert(asked_for.get("object") or {}, _Made, strict=False)
+        inherited = await self._inherited(str(asked_for.get("namespace")), pod)
         return self._answer(
             review, lambda: mutate(read_question(asked_for, inherited), self._settings)
         )
@@ -155,28 +155,67 @@ class Webhook:
         kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
         return web.json_response({**kind, "response": response})
 
-    async def _inherited(self, namespace: str, references: list[Any]) -> dict[str, str]:
-        """What the annotations of a pod's owners ask for; the nearest owner's word counts."""
+    async def _inherited(self, namespace: str, pod: _Made) -> dict[str, str]:
+        """What a pod's owners and its group ask for; the nearest owner's word counts."""
         found: dict[str, str] = {}
-        owners = msgspec.convert(references, list[Owner], strict=False)
+        owners = pod.metadata.ownerReferences
         for _ in range(_DEEPEST):
             owner = next((o for o in owners if o.controller), None)
             plural = _PLURALS.get((owner.apiVersion, owner.kind)) if owner else None
             if owner is None or plural is None:
                 break
-            try:
-                content = await self._kube.ask(
-                    "GET", f"/apis/{owner.apiVersion}/namespaces/{namespace}/{plural}/{owner.name}"
-                )
-            except SlurmError as error:
-                log.info("owner %s %s: %s", owner.kind, owner.name, error.message)
-                break
-            value = msgspec.json.decode(content)
-            meta = value.get("metadata") or {}
-            asks = asked(meta.get("annotations") or {})
-            deadline = (value.get("spec") or {}).get("activeDeadlineSeconds")
-            if owner.kind == "Job" and isinstance(deadline, int):
-                asks.setdefault("timelimit", str(-(-deadline // 60)))
-            found = {**{PREFIX + name: text for name, text in asks.items()}, **found}
-            owners = msgspec.convert(meta.get("ownerReferences") or [], list[Owner], strict=False)
+            value = await self._read(owner.apiVersion, namespace, plural, owner.name)
+            found = {**_wishes(owner.kind, value), **found}
+            owners = value.metadata.ownerReferences
+        for api, name in _groups_of(pod):
+            value = await self._read(api, namespace, "podgroups", name)
+            found = {**_wishes("PodGroup", value), **found}
         return found
+
+    async def _read(self, api: str, namespace: str, plural: str, name: str) -> _Owning:
+        """One object above a pod; one that cannot be read asks for nothing."""
+        path = f"/apis/{api}/namespaces/{namespace}/{plural}/{name}"
+        try:
+            content = await self._kube.ask("GET", path)
+        except SlurmError as error:
+            log.info("%s %s: %s", plural, name, error.message)
+            return _Owning()
+        return msgspec.json.decode(content, type=_Owning, strict=False)
+
+
+class _MadeSpec(msgspec.Struct, frozen=True):
+    schedulingGroup: SchedulingGroup | None = None
+
+
+class _Made(msgspec.Struct, frozen=True):
+    """A pod that is being created: what says whose it is."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: _MadeSpec = msgspec.field(default_factory=_MadeSpec)
+
+
+class _OwningSpec(msgspec.Struct, frozen=True):
+    activeDeadlineSeconds: int | None = None
+
+
+class _Owning(msgspec.Struct, frozen=True):
+    """An object above a pod."""
+
+    metadata: Meta = msgspec.field(default_factory=Meta)
+    spec: _OwningSpec = msgspec.field(default_factory=_OwningSpec)
+
+
+def _wishes(kind: str, value: _Owning) -> dict[str, str]:
+    asks = asked(value.metadata.annotations)
+    deadline = value.spec.activeDeadlineSeconds
+    if kind == "Job" and deadline is not None:
+        asks.setdefault("timelimit", str(-(-deadline // 60)))
+    return {PREFIX + name: text for name, text in asks.items()}
+
+
+def _groups_of(pod: _Made) -> Iterator[tuple[str, str]]:
+    """The API and name of the PodGroup that a pod says it is in."""
+    if pod.spec.schedulingGroup and pod.spec.schedulingGroup.podGroupName:
+        yield "scheduling.k8s.io/v1alpha2", pod.spec.schedulingGroup.podGroupName
+    elif label := pod.metadata.labels.get(POD_GROUP_LABEL):
+        yield "scheduling.x-k8s.io/v1alpha1", label

@@ -78,6 +78,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("partitions", "views:partitions", "the partitions and how full they are"),
         Verb("gc", "gc:gc", "remove old runs, and what was packaged for them"),
         Verb("cluster", "cluster:app", "bring a real Slurm up on this machine, take it down"),
+        Verb("dashboard", "dashboard:dashboard", "the cluster, jobs and your runs in a browser"),
         Verb("monitor", "monitor:app", "metrics for Prometheus, alert rules, Grafana dashboards"),
         Verb("bridge", "bridge:app", "let Slurm place the pods of a Kubernetes cluster"),
         Verb("env", "env:app", "prepare, list and remove the environments that jobs run in"),
@@ -127,7 +128,7 @@ def build_app() -> App:
     """The command line as cyclopts sees it."""
     from cyclopts import App
 
-    app = App(name="slurm", help=_ABOUT, version=_version, help_format="plaintext")
+    app = App(name="slurm", help=_ABOUT, version=_version, help_format="markdown")
     for verb in (*verbs(), *HIDDEN):
         place = f"slurm.cli.{verb.place}"
         app.command(place, name=verb.name, show=verb not in HIDDEN)
@@ -173,7 +174,7 @@ def _run(words: list[str]) -> int:
         )
         return present(found, as_json)
     except CycloptsError as error:
-        text = str(error).replace("\n", " ").strip().rstrip(".")
+        text = str(error).replace("\n", " ").partition(" Available commands:")[0].strip(" .")
         hint = f"slurm {own[0]} --help" if own[0] in {v.name for v in verbs()} else "slurm --help"
         return _report(UsageError(text, hint=hint), as_json, debug)
     except SlurmError as error:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from slurm import stack
-from slurm.cli import DONE, cluster_native
+from slurm.cli import DONE, REFUSED, cluster_hosts, cluster_native
 from slurm.cli.cluster_life import (
     Asked,
     Dir,
@@ -22,6 +22,7 @@ from slurm.cli.cluster_life import (
     say,
     show_status,
     up_in_containers,
+    what_about_jobs,
 )
 from slurm.errors import OptionError
 from slurm.stack import life, native_life, site
@@ -29,6 +30,8 @@ from slurm.stack.plan import container_plan
 from slurm.stack.read import FILE_NAME, read_topology
 from slurm.stack.render import rendered, write
 from slurm.stack.state import made
+
+__all__ = ["app", "cluster_hosts"]
 
 
 @app.command
@@ -122,12 +125,17 @@ def render(
     source = topology or (found if found.exists() else None)
     plan = container_plan(read_topology(source), site.look())
     changed = write(directory, rendered(plan, platform or ""))
-    for name in changed:
+    for name in dict.fromkeys(_shown(name) for name in changed):
         print(f"written: {directory / name}")
     print(f"{len(changed)} files written" if changed else "all files are as they should be")
     for notice in plan.notices:
         print(f"note: {notice}")
     return DONE
+
+
+def _shown(name: str) -> str:
+    """A file as it is listed; the exporter's sources are one thing."""
+    return "exporter/" if name.startswith("exporter/") else name
 
 
 @app.command
@@ -144,12 +152,17 @@ def down(
 ) -> int:
     """Stop all daemons in order; queued jobs and accounting stay, `up` goes on with them.
 
-    In containers it waits for running jobs, unless told otherwise; a cluster of plain processes
-    ends them. A cluster that is down already is left as it is.
+    In containers it asks what becomes of running jobs, and waits for them where nobody can answer;
+    a cluster of plain processes ends them. A cluster that is down already is left as it is.
     """
     directory = place(name, dir)
+    if requeue and now:
+        raise OptionError("--requeue and --now were given", hint="say one of them")
     if in_containers(directory):
-        jobs = "requeue" if requeue else "end" if now else "wait"
+        jobs = "requeue" if requeue else "end" if now else what_about_jobs(directory)
+        if not jobs:
+            print("nothing was done")
+            return REFUSED
         life.down(directory, say, jobs, patience)
     else:
         stack.down(directory)
@@ -172,7 +185,9 @@ def status(name: Name = None, /, *, dir: Dir = None, json: Json = False) -> int:
     env: the variables that a client needs;
     of containers:
     version: Slurm's; doing: a step that was interrupted, or "";
+    controller: the service that has the queue, or "";
     services: a list of {name, container, state, healthy, address, image};
+    hosts: {another host: "joined", "missing" or "not answering"};
     jobs: {state: count}.
     """
     directory = place(name, dir)

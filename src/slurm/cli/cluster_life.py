@@ -14,7 +14,9 @@ from slurm.cli import DONE, REFUSED, UNREACHABLE, cluster_native
 from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
 from slurm.stack import change, health, life, native_life, record
+from slurm.stack import join as joining
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.fleet import some
 from slurm.stack.read import FILE_NAME, parse_topology
 
 app = App(
@@ -119,11 +121,25 @@ def up_in_containers(
     print(f"cluster {name} is up: Slurm {stack.record.version}, nodes {', '.join(stack.nodes)}")
     for notice in stack.plan.notices:
         print(f"note: {notice}")
+    _print_pages(stack)
+    for host, state in joining.hosts(stack, stack.fleet.states()).items():
+        if state == "missing":
+            print(f"{host} has not joined: slurm cluster join {host} {name}")
     print(
         f"\nnow type:\n  slurm cluster exec {name} sinfo\nor in Python:\n"
         f'  Cluster.from_stack("{name}")\n\nand at the end:\n  slurm cluster down {name}'
     )
     return DONE
+
+
+def _print_pages(stack: Stack) -> None:
+    monitoring = stack.plan.topology.monitoring
+    pages = {"prometheus": monitoring.prometheus_port, "grafana": monitoring.grafana_port}
+    for name, port in pages.items():
+        if name in stack.plan.addresses:
+            print(f"{name}: http://{monitoring.address}:{port}")
+    if "grafana" in stack.plan.addresses:
+        print(f"  user admin, password in {stack.record.directory}/secrets/grafana_password")
 
 
 def show_status(directory: Path, *, json: bool) -> int:
@@ -136,7 +152,9 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"cluster {found.name} in {found.dir} is {found.state}: Slurm {found.version}")
     if found.doing:
         print(f"unfinished: {found.doing}; the same command again goes on")
-    print(f"memory enforcement: {found.enforcement}")
+    if len([one for one in found.services if one.name.startswith("slurmctld")]) > 1:
+        print(f"in charge: {found.controller or 'no controller'}")
+    print(f"enforcement: {found.enforcement}")
     for note in found.notes:
         print(f"note: {note}")
     print(f"\n{'service':<18}{'container':<12}{'works':<7}address")
@@ -145,6 +163,11 @@ def show_status(directory: Path, *, json: bool) -> int:
     print(f"\n{'node':<18}state")
     for node, state in found.nodes.items():
         print(f"{node:<18}{state}")
+    if found.hosts:
+        print(f"\n{'host':<18}state")
+    for host, state in found.hosts.items():
+        more = f"; slurm cluster join {host} {found.name}" if state == "missing" else ""
+        print(f"{host:<18}{state}{more}")
     if found.jobs:
         print("\njobs: " + ", ".join(f"{count} {state}" for state, count in found.jobs.items()))
     return code
@@ -158,10 +181,25 @@ def _agreed(question: str, yes: bool) -> bool:
     return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
 
 
+def what_about_jobs(directory: Path) -> str:
+    """What `down` does with running jobs: `wait`, `requeue` or `end`; "" where it is given up."""
+    jobs = life.running_jobs(directory) if sys.stdin.isatty() else []
+    if not jobs:
+        return "wait"
+    print(f"Still running, and would end with the nodes: {some(jobs)}")
+    answers = {"w": "wait", "r": "requeue", "e": "end"}
+    question = "Wait for them, requeue them, end them, or nothing of it? [w/r/e/N] "
+    return answers.get(input(question).strip().lower()[:1], "")
+
+
 @app.command
 def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     """Remove a cluster with its queue, its accounting and its shared files; backups stay."""
     directory = place(name, dir)
+    stack = open_stack(directory)
+    for host, state in joining.hosts(stack, stack.fleet.states()).items():
+        if state != "missing":
+            say(f"{host} keeps its nodes and its key: slurm cluster leave {host} takes them away")
     if not _agreed(f"Destroy the cluster in {directory} with all its data?", yes):
         print("nothing was done")
         return REFUSED
@@ -301,6 +339,8 @@ def _change(directory: Path, text: str, patience: float, dry_run: bool) -> int:
     for verb, services in (("new", what.new), ("anew", what.renewed), ("removed", what.removed)):
         if services:
             print(f"{verb}: {', '.join(services)}")
+    if what.unfinished:
+        print(f"unfinished: {what.unfinished}")
     if what.nothing:
         print("all is as the file says")
     elif not dry_run:
@@ -335,7 +375,7 @@ def backup(
     to: Annotated[Path | None, Parameter(help="A folder to make; left out: in backups/.")] = None,
 ) -> int:
     """Copy database, state, secrets and cluster.toml into a folder, and print its path."""
-    print(backups.backup(open_stack(place(name, dir), say), target=to))
+    print(backups.backup(place(name, dir), say, to.expanduser().resolve() if to else None))
     return DONE
 
 

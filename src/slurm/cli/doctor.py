@@ -89,7 +89,8 @@ def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
         cluster.backend.queue()
     except SlurmError as error:
         name = "scheduler" if "facts" in locals() else "connection"
-        yield Check(name, BAD, error.message, error.hint or "")
+        text = ": ".join([error.message, *error.evidence[-1:]])
+        yield Check(name, BAD, text, error.hint or "")
         return
     kind = cluster.backend.hello()["scheduler"]
     yield Check("connection", GOOD, f"{facts['host']} answers in {took * 1000:.0f} ms")

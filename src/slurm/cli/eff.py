@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import open_run
+from slurm.cli.opened import Opened, open_run
 from slurm.cli.screen import Column, Screen, bar, span, table
 from slurm.efficiency import RunUse, Spread, calls_of, run_use
 from slurm.errors import UsageError
@@ -103,6 +103,17 @@ class EffShown(Answer):
 def eff(run: Run, *, common: Common = COMMON) -> EffShown:
     """Say how well a run used what it asked for, and what to ask for next time."""
     opened = open_run(common, run, ask=False)
+    use = measured(opened)
+    if use is None:
+        raise UsageError(
+            f"nothing of {opened.run} is over yet, so nothing was measured",
+            hint=f"slurm wait {opened.run}",
+        )
+    return _shown(opened.run, use, max(len(opened.jobs), len(use.calls)))
+
+
+def measured(opened: Opened) -> RunUse | None:
+    """The use of those calls of a run that are over; None where none is."""
     jobs = sorted({job.bare.partition("_")[0] for job in opened.jobs if job.bare})
     first = opened.jobs[0]
     found = opened.cluster.backend.usage(opened.run, jobs, first.submitted - 86400)
@@ -110,13 +121,7 @@ def eff(run: Run, *, common: Common = COMMON) -> EffShown:
     wanted = {job.index for job in opened.jobs}
     # A packed map is measured by its jobs, of which each holds many items.
     chosen = calls if first.packed is not None else [c for c in calls if c.index in wanted]
-    if not chosen:
-        raise UsageError(
-            f"nothing of {opened.run} is over yet, so nothing was measured",
-            hint=f"slurm wait {opened.run}",
-        )
-    use = run_use(chosen, first.options)
-    return _shown(opened.run, use, max(len(opened.jobs), len(chosen)))
+    return run_use(chosen, first.options) if chosen else None
 
 
 def _shown(run: str, use: RunUse, total: int) -> EffShown:

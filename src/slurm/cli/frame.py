@@ -99,11 +99,11 @@ class Common(Form):
 
         return Cluster(**self._arguments(run))
 
-    def backend(self) -> Backend:
+    def backend(self, **more: Any) -> Backend:
         """The same without a cluster around it, which takes longer to import than to ask."""
         from slurm.reach import open_backend
 
-        return open_backend(self._arguments())
+        return open_backend({**self._arguments(), **more})
 
     def _arguments(self, run: str | None = None) -> dict[str, Any]:
         from slurm.config import find_slurmfile, has_profile, load_profile, load_stack, stack_names

@@ -65,7 +65,7 @@ class RunsListed(Answer):
                 row.job_id.partition(";")[0],
                 span((row.ended or now) - row.started) if row.started else "",
                 ago(row.submitted, now),
-                row.nodes or row.reason,
+                row.nodes or row.reason or ("" if row.job_id else "no job was accepted"),
             )
             for row in self.runs
         ]

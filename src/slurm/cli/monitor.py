@@ -14,7 +14,7 @@ from slurm.cli.frame import COMMON, FORM, Answer, Common, Form
 from slurm.cli.screen import Screen, screen_of
 from slurm.monitor.collector import INTERVAL, STALE
 from slurm.monitor.exporter import PORT, ExporterServer, is_loopback
-from slurm.monitor.serving import Serving
+from slurm.monitor.serving import Serving, rest_arguments
 from slurm.monitor.serving import serve as serve_until_ended
 
 app = App(
@@ -53,6 +53,12 @@ def serve(
     web_config: Annotated[
         Path | None, Parameter(help="web.yml with TLS and passwords, as other exporters take it.")
     ] = None,
+    rest: Annotated[
+        str | None, Parameter(help="Ask slurmrestd at this URL in place of Slurm's commands.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, Parameter(help="The token for it, read anew each time; else $SLURM_JWT.")
+    ] = None,
     common: Common = COMMON,
 ) -> Ended:
     """Serve the metrics of the cluster to Prometheus, until ended.
@@ -60,7 +66,8 @@ def serve(
     One collection in the background feeds every scrape: Slurm is asked equally often whoever looks.
     """
     asked = Serving(address, port, interval, stale_after, top, per_job, web_config)
-    serve_until_ended(common.backend(), asked, lambda server: _began(server, asked))
+    backend = common.backend(**rest_arguments(rest, token_file))
+    serve_until_ended(backend, asked, lambda server: _began(server, asked))
     return Ended()
 
 

@@ -15,12 +15,10 @@ _JOB_ID = (
     r"(?P<job>[0-9]{1,10})(?:_(?P<index>[0-9]{1,10}))?"
     r"(?:;(?P<cluster>[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}))?"
 )
-_MANY_IDS = r"(?P<job>[0-9]{1,10})_\[(?P<spec>[0-9,:%-]+)\]"
 _RANGE = r"(?P<first>[0-9]{1,7})(?:-(?P<last>[0-9]{1,7})(?::(?P<step>[0-9]{1,7}))?)?"
 _THROTTLE = r"%[0-9]{1,10}$"
 
 _NAME_LENGTH = 60
-_RUN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,59}-[0-9]{8}-[0-9]{6}-[0-9a-f]{6}"
 _TOKEN = r"[0-9a-f]{6}"
 
 
@@ -50,15 +48,6 @@ def parse_job_id(text: Union[str, int]) -> JobId:
     if not 0 < job <= _LARGEST_JOB or (index is not None and index >= _LARGEST_ARRAY):
         raise ValueError("not a job id: %r (a number is out of range)" % (text,))
     return JobId(job, index, match.group("cluster"))
-
-
-def expand_job_id(text: str) -> List[JobId]:
-    """All ids that one squeue line names: `123_[5-10%2]` gives six, `123` and `123_4` one."""
-    match = re.fullmatch(_MANY_IDS, text)
-    if match is None:
-        return [parse_job_id(text)]
-    job = parse_job_id(match.group("job")).job
-    return [JobId(job, index) for index in expand_array_spec(match.group("spec"))]
 
 
 def expand_array_spec(spec: str) -> List[int]:
@@ -111,8 +100,3 @@ def plain_name(text: str) -> str:
     """`text` with only letters, digits, `_`, `.` and `-`: a safe file name, never empty."""
     plain = re.sub(r"[^A-Za-z0-9_.-]", "_", text).lstrip(".-")[:_NAME_LENGTH]
     return plain or "task"
-
-
-def is_run_name(text: str) -> bool:
-    """Whether `text` is a name that `make_run_name` could have made."""
-    return re.fullmatch(_RUN_NAME, text) is not None

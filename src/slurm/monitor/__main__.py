@@ -6,9 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from slurm.api.backend import connect
 from slurm.errors import SlurmError
-from slurm.monitor.serving import Serving, serve
+from slurm.monitor.serving import Serving, rest_arguments, serve
+from slurm.reach import open_backend
 
 
 def main() -> int:
@@ -22,10 +22,13 @@ def main() -> int:
     ):
         option = "--" + name.replace("_", "-")
         parser.add_argument(option, type=kind, default=getattr(default, name))
+    parser.add_argument("--rest")
+    parser.add_argument("--token-file", type=Path)
     given = vars(parser.parse_args())
     given.pop("verb")
     try:
-        serve(connect("local", "~/slurm_jobs"), Serving(**given), lambda s: _say(s.url))
+        backend = open_backend(rest_arguments(given.pop("rest"), given.pop("token_file")))
+        serve(backend, Serving(**given), lambda s: _say(s.url))
     except SlurmError as error:
         sys.stderr.write(f"{error}\n")
         return 2

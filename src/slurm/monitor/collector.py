@@ -6,19 +6,27 @@ A scrape or a page view never asks Slurm: it gets the last `View`, which says ho
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from slurm.api.backend import Backend
-from slurm.api.slurm_answers import parse_partitions, sinfo_command
 from slurm.api.slurm_commands import UnreadableAnswer
-from slurm.errors import SchedulerUnreachable, SlurmError
-from slurm.monitor import controller, nodes, queue, sharing
+from slurm.errors import (
+    ConnectionLost,
+    RestTokenRefused,
+    RestUnreachable,
+    SchedulerUnreachable,
+    SlurmError,
+)
 from slurm.monitor.events import Event, events
+from slurm.monitor.sharing import Sharing
 from slurm.monitor.snapshot import Snapshot
+from slurm.monitor.source import PATIENCE, source_of
 from slurm.monitor.tally import Tally
 
 #: Seconds between two collections at least, and between two looks at what changes seldom.
@@ -33,8 +41,13 @@ LONGEST = 300.0
 BACK_OFF = 60.0
 #: So many events are kept for who joins late.
 KEPT_EVENTS = 2000
-#: Seconds that one command may take.
-PATIENCE = 60.0
+#: Why a collection fails, by the errors that say so; all others are `other`.
+CAUSES: dict[str, tuple[type[Exception], ...]] = {
+    "unreachable": (SchedulerUnreachable, RestUnreachable, ConnectionLost),
+    "token": (RestTokenRefused,),
+    "unreadable": (UnreadableAnswer,),
+    "other": (Exception,),
+}
 
 
 def pause(interval: float, took: float, failures: int) -> float:
@@ -49,19 +62,27 @@ def pause(interval: float, took: float, failures: int) -> float:
 class Health:
     """How the collector itself fares."""
 
+    #: Since when it counts, epoch seconds of this machine.
+    began: float = field(default_factory=time.time)
     collections: int = 0
-    failures: int = 0
+    #: How many failed, by one of `CAUSES`.
+    causes: Mapping[str, int] = field(default_factory=lambda: dict.fromkeys(CAUSES, 0))
     #: Failures in a row; 0 after a success.
     in_a_row: int = 0
-    #: Seconds that the last collection took, and of CPU in this process.
+    #: Seconds that the last collection took, and of CPU, that of Slurm's commands here included.
     took: float = 0.0
     cpu: float = 0.0
-    #: Commands of Slurm that were run.
+    #: How often Slurm was asked for something: commands, or requests to slurmrestd.
     commands: int = 0
     #: What the last failure said; "" after a success.
     problem: str = ""
     #: Until the next collection.
     pause: float = 0.0
+
+    @property
+    def failures(self) -> int:
+        """How many collections failed."""
+        return sum(self.causes.values())
 
 
 @dataclass(frozen=True)
@@ -75,12 +96,39 @@ class View:
     stale: bool
 
 
-@dataclass(frozen=True)
 class _Kept:
-    """What changes seldom, with the time it was asked for."""
+    """What changes seldom: asked for now and then, and kept for a while where nobody tells it."""
 
-    at: float = float("-inf")
-    found: Snapshot = field(default_factory=lambda: Snapshot(0.0))
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._asked = float("-inf")
+        #: When each part was told, and what.
+        self._told: dict[str, tuple[float, Any]] = {}
+        self._lag: float | None = None
+
+    def due(self, now: float) -> bool:
+        """Whether it is time to ask; what fails is not tried anew with each collection."""
+        return now - self._asked >= SELDOM
+
+    def asked(self, now: float) -> None:
+        """It is asked for now; what accounting said is no longer true."""
+        self._asked, self._lag = now, None
+
+    def learn(self, found: Sharing, now: float) -> None:
+        """Take what was told."""
+        parts = found._asdict()
+        self._lag = parts.pop("accounting_lag")
+        self._told.update({n: (now, value) for n, value in parts.items() if value is not None})
+
+    def added_to(self, snapshot: Snapshot, now: float) -> Snapshot:
+        """The snapshot with what is known; a part that is too old is left out."""
+        known = {n: told for n, told in self._told.items() if now - told[0] < self._longest}
+        return replace(
+            snapshot,
+            accounting_lag=self._lag,
+            older={name: now - at for name, (at, _) in known.items()},
+            **{name: value for name, (_, value) in known.items()},
+        )
 
 
 class Collector:
@@ -94,7 +142,7 @@ class Collector:
         stale_after: float = STALE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._backend = backend
+        self._source = source_of(backend)
         self._interval = interval
         self._stale_after = stale_after
         self._clock = clock
@@ -105,7 +153,7 @@ class Collector:
         self._snapshot: Snapshot | None = None
         self._taken = 0.0
         self._health = Health()
-        self._seldom = _Kept()
+        self._seldom = _Kept(SELDOM + stale_after)
         self._listeners: list[Callable[[Snapshot, list[Event]], None]] = []
         #: What happened since the collector began; for readers that hold `lock`.
         self.tally = Tally()
@@ -141,124 +189,71 @@ class Collector:
     def collect(self) -> bool:
         """Collect once, now; False where it failed. Two at a time are one after the other."""
         with self._collecting:
-            begun, cpu = self._clock(), time.thread_time()
-            problem, happened = "", list[Event]()
+            begun, cpu = self._clock(), _cpu()
             before = self._snapshot
             try:
-                after = self._ask(before)
-                if before is not None:
-                    happened = events(before, after)
-            except (SlurmError, UnreadableAnswer) as error:
-                problem = str(error).splitlines()[0]
+                after = self._source.often(before)
+                # What is asked seldom may wait long for accounting: jobs are looked at no rarer.
+                took = self._clock() - begun
+                after = self._with_seldom(after)
+                happened = events(before, after) if before is not None else []
+                with self._lock:
+                    self._snapshot, self._taken = after, begun
+                    self.tally.add(happened)
+                    self.recent.extend(happened)
+                for heard in self._listeners:
+                    heard(after, happened)
             except Exception as error:  # noqa: BLE001 - a surprise must not end the collecting
-                problem = f"{type(error).__name__}: {error}"
-            took = self._clock() - begun
+                with self._lock:
+                    self._failed(error, self._clock() - begun)
+                return False
             with self._lock:
-                self._health = _next(self._health, problem, took, time.thread_time() - cpu)
-                length = pause(self._interval, took, self._health.in_a_row)
-                self._health = replace(self._health, pause=length)
-                if problem:
-                    return False
-                self._snapshot, self._taken = after, begun
-                self.tally.add(happened)
-                self.recent.extend(happened)
-        for heard in self._listeners:
-            heard(after, happened)
+                self._succeeded(took, self._clock() - begun, _cpu() - cpu)
         return True
+
+    def _succeeded(self, often: float, took: float, cpu: float) -> None:
+        self._health = replace(
+            self._health,
+            collections=self._health.collections + 1,
+            commands=self._source.calls,
+            in_a_row=0,
+            took=took,
+            cpu=cpu,
+            problem="",
+            pause=pause(self._interval, often, 0),
+        )
+
+    def _failed(self, error: Exception, took: float) -> None:
+        cause = next(name for name, kinds in CAUSES.items() if isinstance(error, kinds))
+        kind = "" if isinstance(error, SlurmError | UnreadableAnswer) else type(error).__name__
+        said = (str(error).splitlines() or [""])[0]
+        in_a_row = self._health.in_a_row + 1
+        self._health = replace(
+            self._health,
+            collections=self._health.collections + 1,
+            causes={**self._health.causes, cause: self._health.causes[cause] + 1},
+            commands=self._source.calls,
+            in_a_row=in_a_row,
+            took=took,
+            problem=f"{kind}: {said}" if kind else said,
+            pause=pause(self._interval, took, in_a_row),
+        )
 
     def _loop(self) -> None:
         while not self._stop.is_set():
             self.collect()
             self._stop.wait(self._health.pause)
 
-    def _ask(self, before: Snapshot | None) -> Snapshot:
-        """One round trip for what changes often, seldom a second one for the rest."""
-        asked = [
-            queue.queue_command(),
-            nodes.nodes_command(),
-            sinfo_command(),
-            controller.controller_command(),
-        ]
-        # A list that is too short ends with the failure that made it so.
-        jobs, hosts, parts, diag = [_must(*answer) for answer in self._look(asked)]
-        rows, bad_rows = queue.parse_queue(jobs, before.rows if before else {})
-        found, bad_nodes = nodes.parse_nodes(hosts)
-        snapshot = Snapshot(
-            taken=time.time(),
-            rows=rows,
-            nodes=tuple(found),
-            partitions=tuple(parse_partitions(parts)),
-            controller=controller.parse_controller(diag),
-            unreadable={"squeue": bad_rows, "sinfo": bad_nodes},
-        )
-        return self._with_seldom(snapshot)
-
     def _with_seldom(self, snapshot: Snapshot) -> Snapshot:
-        if self._clock() - self._seldom.at >= SELDOM:
-            # What fails here leaves a gap, no more; and is not tried anew with each collection.
-            self._seldom = _Kept(self._clock())
-            with contextlib.suppress(SchedulerUnreachable):
-                self._seldom = replace(self._seldom, found=self._ask_seldom(snapshot))
-        kept = self._seldom.found
-        return replace(
-            snapshot,
-            shares=kept.shares,
-            licences=kept.licences,
-            reservations=kept.reservations,
-            accounting_lag=kept.accounting_lag,
-        )
-
-    def _ask_seldom(self, snapshot: Snapshot) -> Snapshot:
-        asked = [
-            sharing.shares_command(),
-            sharing.licences_command(),
-            sharing.reservations_command(),
-        ]
-        over = [(row.end, row.job_id) for row in snapshot.rows.values() if row.end is not None]
-        ended = {job: end for end, job in sorted(over)[-20:]}
-        if ended:
-            asked.append(sharing.accounting_command(ended, min(ended.values()) - 86400))
-        told = [text if code == 0 else None for code, text, _ in self._look(asked)]
-        shares, licences, reservations, accounted = [*told, None, None, None, None][:4]
-        now = snapshot.controller.now
-        lag = None
-        if accounted is not None and now is not None:
-            lag = sharing.accounting_lag(accounted, ended, now)
-        return Snapshot(
-            taken=snapshot.taken,
-            shares=tuple(sharing.parse_shares(shares or "")),
-            licences=tuple(sharing.parse_licences(licences or "")),
-            reservations=tuple(sharing.parse_reservations(reservations or "")),
-            accounting_lag=lag,
-        )
-
-    def _look(self, commands: list[list[str]]) -> list[tuple[int, str, str]]:
-        with self._lock:
-            self._health = replace(self._health, commands=self._health.commands + len(commands))
-        return self._backend.look(commands, PATIENCE)
+        if self._seldom.due(self._clock()):
+            self._seldom.asked(self._clock())
+            # Whatever goes wrong here is a gap, and the age of its part tells of it.
+            with contextlib.suppress(Exception):
+                self._seldom.learn(self._source.seldom(snapshot), self._clock())
+        return self._seldom.added_to(snapshot, self._clock())
 
 
-def _next(health: Health, problem: str, took: float, cpu: float) -> Health:
-    """The health after one more collection."""
-    failed = 1 if problem else 0
-    return replace(
-        health,
-        collections=health.collections + 1,
-        failures=health.failures + failed,
-        in_a_row=health.in_a_row + 1 if failed else 0,
-        took=took,
-        cpu=cpu,
-        problem=problem,
-    )
-
-
-def _must(code: int, text: str, words: str) -> str:
-    """What a command printed that has to succeed."""
-    if code != 0:
-        said = [line for line in words.splitlines() if line.strip()]
-        raise SchedulerUnreachable(
-            said[-1] if said else f"a command of Slurm ended with {code}",
-            hint="check that slurmctld runs: scontrol ping",
-            evidence=said,
-        )
-    return text
+def _cpu() -> float:
+    """CPU seconds of this thread, and of the commands that it waited for."""
+    used = os.times()
+    return time.thread_time() + used.children_user + used.children_system

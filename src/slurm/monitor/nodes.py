@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 _UNIT = "\x1f"
 _ROW_END = "\x1f\x1e\n"
-# The reason is last, for it may hold anything.
-_COLUMNS = (
+#: The reason is last, for it may hold anything.
+COLUMNS = (
     *("NodeList", "StateComplete", "CPUsState", "CPUsLoad", "Memory", "AllocMem", "FreeMem"),
     *("Gres", "GresUsed", "Version", "Partition", "Timestamp", "Reason"),
 )
@@ -90,17 +91,23 @@ class NodeRow:
 
 def nodes_command() -> list[str]:
     """Ask for all nodes, a row for each node and partition."""
-    columns = [name + ":" + _UNIT for name in _COLUMNS[:-1]] + ["Reason:\x1f\x1e"]
+    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + ["Reason:\x1f\x1e"]
     return ["sinfo", "-a", "-N", "-h", "-O", ",".join(columns)]
 
 
 def parse_nodes(text: str) -> tuple[list[NodeRow], int]:
-    """The nodes, each once with all its partitions, and how many rows could not be read."""
+    """The rows of `nodes_command`, and how many could not be read."""
+    return read_nodes(line for line in text.split(_ROW_END) if line.strip("\n"))
+
+
+def read_nodes(lines: Iterable[str]) -> tuple[list[NodeRow], int]:
+    """The nodes, each once with all its partitions, and how many rows could not be read.
+
+    A row is the values of `COLUMNS`, and there is one for each partition of a node.
+    """
     found: dict[str, NodeRow] = {}
     bad = 0
-    for line in text.split(_ROW_END):
-        if not line.strip("\n"):
-            continue
+    for line in lines:
         row = _row(line)
         if row is None:
             bad += 1
@@ -113,8 +120,8 @@ def parse_nodes(text: str) -> tuple[list[NodeRow], int]:
 
 
 def _row(line: str) -> NodeRow | None:
-    fields = line.split(_UNIT, len(_COLUMNS) - 1)
-    if len(fields) != len(_COLUMNS):
+    fields = line.split(_UNIT, len(COLUMNS) - 1)
+    if len(fields) != len(COLUMNS):
         return None
     name, state, cpus, load, memory, taken, free = fields[:7]
     gres, used, version, partition, since, reason = fields[7:]
@@ -138,7 +145,7 @@ def _row(line: str) -> NodeRow | None:
             since=int(since) if since.isdigit() else None,
             partitions=tuple(p for p in (partition.rstrip("*"),) if p),
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+import secrets
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from slurm.api.slurm_answers import clock_seconds
@@ -12,12 +13,10 @@ from slurm.model.ids import expand_array_spec
 from slurm.model.states import parse_state
 
 _UNIT = "\x1f"
-# No name that a person types holds it, so that a name with a line break stays one row.
-_ROW_END = "\x1f\x1e\n"
 
-# No column that changes by itself (elapsed, left): an unchanged row is not read twice. The name is
-# last, for it may hold anything.
-_COLUMNS = (
+#: No column that changes by itself (elapsed, left): an unchanged row is not read twice. The name is
+#: last, for it may hold anything.
+COLUMNS = (
     *("JobArrayID", "State", "Reason", "UserName", "Account", "Partition", "QOS", "NumCPUs"),
     *("NumNodes", "tres-alloc", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "TimeLimit"),
     *("PriorityLong", "RestartCnt", "NodeList", "Name"),
@@ -36,6 +35,7 @@ class JobRow(NamedTuple):
     #: Why it waits, without lists of nodes: one of Slurm's own words; "" when it does not wait.
     reason: str
     user: str
+    #: "" where there is no accounting.
     account: str
     #: The first that the job named, where it named several.
     partition: str
@@ -62,67 +62,94 @@ class JobRow(NamedTuple):
     @property
     def base(self) -> str:
         """The id of the whole: "12" of "12_3"."""
-        return re.split(r"[_+]", self.job_id, maxsplit=1)[0]
+        return self.job_id.partition("_")[0].partition("+")[0]
 
 
-def queue_command() -> list[str]:
+def new_mark() -> str:
+    """What ends each row of one answer; nobody can know it, so no job's name makes a row."""
+    return secrets.token_hex(8)
+
+
+def queue_command(mark: str = "") -> list[str]:
     """Ask once for all jobs, also those that ended in the last minutes."""
-    columns = [name + ":" + _UNIT for name in _COLUMNS[:-1]] + ["Name:\x1f\x1e"]
+    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + [f"Name:\x1f\x1e{mark}"]
     return ["squeue", "-a", "-h", "-t", "all", "-O", ",".join(columns)]
 
 
-def parse_queue(text: str, before: Mapping[str, JobRow]) -> tuple[dict[str, JobRow], int]:
-    """The rows by their text, and how many could not be read.
+def parse_queue(
+    text: str, before: Mapping[str, JobRow], mark: str = ""
+) -> tuple[dict[str, JobRow], int]:
+    """The rows of `queue_command` by their text, and how many could not be read."""
+    # After the last row nothing is left, or a line break.
+    return read_rows((row for row in text.split(f"\x1f\x1e{mark}\n") if row.strip("\n")), before)
+
+
+def read_rows(lines: Iterable[str], before: Mapping[str, JobRow]) -> tuple[dict[str, JobRow], int]:
+    """Rows, each the values of `COLUMNS`, by their text, and how many could not be read.
 
     `before` is the last answer: a row that has not changed is taken from it.
     """
     rows: dict[str, JobRow] = {}
     bad = 0
-    for line in text.split(_ROW_END):
+    for line in lines:
         row = before.get(line) or _row(line)
         if row is not None:
             rows[line] = row
-        elif line.strip("\n"):  # a separator counts as space for a plain strip
+        else:
             bad += 1
     return rows, bad
 
 
+def line_of(values: Iterable[object]) -> str:
+    """Values of `COLUMNS` as a row of text; the last may hold anything."""
+    return _UNIT.join(map(str, values))
+
+
 def _row(line: str) -> JobRow | None:
-    fields = line.split(_UNIT, len(_COLUMNS) - 1)
-    if len(fields) != len(_COLUMNS) or not fields[0][:1].isdigit():
+    fields = line.split(_UNIT, len(COLUMNS) - 1)
+    if len(fields) != len(COLUMNS) or not fields[0][:1].isdigit():
         return None
     job, state, reason, user, account, partition, qos, cpus, nodes, tres = fields[:10]
     submit, eligible, start, end, limit, priority, restarts, hosts, name = fields[10:]
-    known = parse_state(state)
-    phase = known.phase
-    resources = _resources(tres)
+    value, phase = _state(state)
     try:
+        memory, gpus = _resources(tres)
         return JobRow(
             job_id=job,
-            state=known.value,
+            state=value,
             phase=phase,
             reason=_reason(reason) if phase == "pending" else "",
             user=user,
-            account=account,
+            account=account if account != "(null)" else "",
             partition=partition.partition(",")[0],
             qos=qos,
             cpus=int(cpus or 0),
             nodes=int(nodes.partition("-")[0] or 0),
-            memory=resources[0],
-            gpus=resources[1],
+            memory=memory,
+            gpus=gpus,
             submit=_time(submit),
             eligible=_time(eligible),
             start=_time(start) if phase != "pending" else None,
             end=_time(end) if phase == "finished" else None,
-            limit=clock_seconds(limit),
+            limit=_limit(limit),
             priority=int(priority or 0),
             restarts=int(restarts or 0),
             node_list=hosts,
             name=name,
-            tasks=_tasks(job),
+            tasks=_tasks(job) if job.endswith("]") else 1,
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
+
+
+# Thousands of rows say the same few things.
+@functools.lru_cache(maxsize=1024)
+def _state(text: str) -> tuple[str, str]:
+    known = parse_state(text)
+    return known.value, known.phase
+
+
+_limit = functools.lru_cache(maxsize=1024)(clock_seconds)
 
 
 def _time(text: str) -> int | None:
@@ -139,11 +166,13 @@ def _reason(text: str) -> str:
 @functools.lru_cache(maxsize=1024)
 def _tasks(job: str) -> int:
     """How many tasks an id stands for; `12_[0-9%2]` for ten."""
-    found = re.match(r"[0-9]+_\[([0-9,:-]+)(?:%[0-9]+)?\]\Z", job)
+    found = re.match(r"[0-9]+_\[([0-9,:-]+)(\.\.\.)?(?:%[0-9]+)?\]\Z", job)
     if found is None:
         # An id we cannot read is better counted once than not at all.
         return 1
-    return len(expand_array_spec(found.group(1)))
+    # slurmrestd may cut a long list short: what is left of its last number says nothing.
+    told = found[1].rpartition(",")[0] if found[2] else found[1]
+    return len(expand_array_spec(told)) if told else 1
 
 
 _SCALE = {"": 1 << 20, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from slurm.model.states import parse_state
+from slurm.monitor.queue import JobRow
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,16 @@ class Reservation:
     #: Epoch seconds.
     start: int
     end: int
+
+
+class Sharing(NamedTuple):
+    """All of it; None stands for what nobody told."""
+
+    shares: tuple[Share, ...] | None = None
+    licences: tuple[Licence, ...] | None = None
+    reservations: tuple[Reservation, ...] | None = None
+    #: Seconds that accounting is behind.
+    accounting_lag: float | None = None
 
 
 def shares_command() -> list[str]:
@@ -113,5 +126,12 @@ def accounting_lag(text: str, ended: dict[str, int], now: int) -> float:
     return float(max((now - end for job, end in ended.items() if job not in told), default=0))
 
 
+def last_ended(rows: Iterable[JobRow]) -> dict[str, int]:
+    """The few jobs that ended last, and when: those that accounting is asked for."""
+    over = [(row.end, row.job_id) for row in rows if row.end is not None]
+    return {job: end for end, job in heapq.nlargest(20, over)}
+
+
 def _number(text: str) -> float | None:
-    return float(text) if re.match(r"[0-9]+(\.[0-9]+)?\Z", text) else None
+    # More digits than anything has: no number.
+    return float(text) if re.match(r"[0-9]{1,30}(\.[0-9]+)?\Z", text) else None

@@ -28,6 +28,8 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     #: Seconds that accounting is behind; None where there is no accounting.
     accounting_lag: float | None = None
+    #: How many seconds older than the rest the shares, licences and reservations are.
+    older: Mapping[str, float] = field(default_factory=dict)
     #: Rows that could not be read, by the command that printed them.
     unreadable: Mapping[str, int] = field(default_factory=dict)
 

@@ -29,6 +29,7 @@ def announce(environ: MutableMapping[str, str]) -> None:
     for name, source in _NAMES.items():
         if source in environ:
             environ.setdefault(name, environ[source])
+    environ["SLURM_SDK_WORLD"] = environ.get("WORLD_SIZE", "1")
     if "SLURM_STEP_ORDER" in environ and not environ.get("MASTER_PORT"):
         host, port = meet(environ)
         environ.setdefault("MASTER_ADDR", host)

@@ -332,6 +332,9 @@ def record(
 ) -> int:
     """Write the outcome; what cannot be written is said in the log and by exit code 74."""
     header.setdefault("python", "{}.{}.{}".format(*sys.version_info[:3]))
+    ranks = os.environ.get("SLURM_SDK_WORLD", "")
+    if ranks.isdigit():
+        header["ranks"] = int(ranks)
     try:
         place = rundir.append_record(run, who, kind, header, payload)
         line = rundir.format_event("record", who, outcome=kind, time=int(time.time()))

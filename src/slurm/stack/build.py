@@ -13,11 +13,22 @@ from slurm.stack.image import REPOSITORY, Image, template
 #: A build downloads some 150 MB; a slow archive must still end in an error, not in a hang.
 _PATIENCE = 1800
 _BASE_ARGUMENTS = ("BASE", "DATABASE_BASE")
+#: Releases past their support: the lists of their security archive name packages that are gone.
+_MIRROR = {"bullseye": "deb http://deb.debian.org/debian bullseye main"}
 
 
 def has_image(engine: str, name: str) -> bool:
     """Whether the engine (`podman` or `docker`) has an image of that name."""
     return _call([engine, "image", "inspect", name], patience=60).returncode == 0
+
+
+def ensure_pulled(engine: str, name: str) -> bool:
+    """Whether an image that is not ours is here, after it was asked for at its registry."""
+    return has_image(engine, name) or _pull(engine, name)
+
+
+def _pull(engine: str, name: str) -> bool:
+    return _call([engine, "pull", "--quiet", name], patience=300).returncode == 0
 
 
 def ensure_image(engine: str, image: Image, suite: str) -> bool:
@@ -50,7 +61,7 @@ def ensure_base(engine: str, wanted: str, suite: str) -> str:
     own = f"{REPOSITORY}/debian:{suite}"
     if has_image(engine, own):
         return own
-    if _call([engine, "pull", "--quiet", wanted], patience=300).returncode == 0:
+    if _pull(engine, wanted):
         return wanted
     make_base(engine, own, suite)
     return own
@@ -67,9 +78,10 @@ def make_base(engine: str, name: str, suite: str) -> None:
         tar = f"{folder}/{suite}.tar"
         # Some mirrors are frozen copies, whose Release files are past their date.
         option = '--aptopt=Acquire::Check-Valid-Until "false"'
-        argv = ["mmdebstrap", "--variant=minbase", option, suite, tar]
+        source = [_MIRROR[suite]] if suite in _MIRROR else []
+        argv = ["mmdebstrap", "--variant=minbase", option, suite, tar, *source]
         _must(argv, f"mmdebstrap could not make Debian {suite}")
-        _must([engine, "import", "--quiet", tar, name], f"{engine} could not import {tar}")
+        _must([engine, "import", tar, name], f"{engine} could not import {tar}")
 
 
 def _must(argv: list[str], problem: str) -> None:

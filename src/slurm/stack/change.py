@@ -10,11 +10,13 @@ from pathlib import Path
 from slurm.errors import StackError, join_names
 from slurm.model.hostlist import collapse_hostlist
 from slurm.stack import switch
-from slurm.stack.backup import backup
+from slurm.stack.backup import copy
 from slurm.stack.containers import containers
-from slurm.stack.converge import Say, Stack, await_health, converge, make_stack, open_stack, prove
-from slurm.stack.life import check_same, prepare, register, write_files
+from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack
+from slurm.stack.join import check_left, hosts
+from slurm.stack.life import check_same, prepare, settle, write_files
 from slurm.stack.read import FILE_NAME, parse_topology
+from slurm.stack.record import Record
 from slurm.stack.render import rendered
 from slurm.stack.state import locked
 from slurm.stack.toml_lines import key_lines
@@ -23,22 +25,27 @@ from slurm.stack.versions import MAJORS, SUITES, accepts, major
 
 @dataclass(frozen=True)
 class Change:
-    """What a new cluster.toml would do: lines of files, and services by what becomes of them."""
+    """What a new cluster.toml would do: lines of files, and services by what becomes of them.
+
+    `unfinished` is what an interrupted command left to do.
+    """
 
     diff: tuple[str, ...]
     new: tuple[str, ...]
     renewed: tuple[str, ...]
     removed: tuple[str, ...]
+    unfinished: str
 
     @property
     def nothing(self) -> bool:
         """Whether all is as the file says already."""
-        return not (self.diff or self.new or self.renewed or self.removed)
+        return not (self.diff or self.new or self.renewed or self.removed or self.unfinished)
 
 
 def compare(directory: Path, text: str) -> Change:
     """What `apply` would do, without doing it; a file that Slurm would refuse is refused here."""
     stack = open_stack(directory)
+    check_same(stack.record, parse_topology(text, str(directory / FILE_NAME)))
     plan = stack.record.plan(text)
     files = {n: f.text for n, f in rendered(plan).items() if n.startswith("shared/")}
     now = {f"shared/{n}": t for n, t in switch.texts(directory / "shared").items()}
@@ -49,6 +56,7 @@ def compare(directory: Path, text: str) -> Change:
         new=tuple(name for name in wanted if name not in seen),
         renewed=tuple(n for n, spec in wanted.items() if n in seen and seen[n].spec != spec),
         removed=tuple(name for name in seen if name not in wanted),
+        unfinished=stack.record.doing,
     )
 
 
@@ -63,21 +71,24 @@ def apply(directory: Path, text: str, say: Say, patience: float = 3600) -> Chang
     Nodes that change or go are drained and wait for their jobs. Files are put into use as one;
     daemons read them again, or start anew where Slurm needs that.
     """
-    change = compare(directory, text)
     with locked(directory):
+        change = compare(directory, text)
         stack = open_stack(directory, say)
-        check_same(stack.record, parse_topology(text, str(directory / FILE_NAME)))
-        old_text = (directory / FILE_NAME).read_text(encoding="utf-8")
-        before = switch.current(directory / "shared")
+        _check_upgraded(stack.record)
+        wanted = stack.record.plan(text)
+        check_left(stack, wanted)
         stack.record.step("apply")
+        if wanted.several_hosts != stack.plan.several_hosts:
+            # All nodes get other ports: a job that ended meanwhile could not say so.
+            stack.fleet.drain(stack.nodes, "apply")
+            stack.fleet.await_no_jobs(stack.nodes, patience)
         _remove(stack, change.removed, patience)
         try:
             _go_over(stack, text, patience)
         except StackError as error:
-            if stack.fleet.answers():
+            if not stack.record.proven or stack.fleet.answers():
                 raise
-            _go_back(stack, old_text, before, error)
-        stack.record.step("")
+            _go_back(stack, text, error)
     return change
 
 
@@ -95,43 +106,31 @@ def _remove(stack: Stack, services: tuple[str, ...], patience: float) -> None:
 
 
 def _go_over(stack: Stack, text: str, patience: float) -> None:
-    directory, record = stack.record.directory, stack.record
-    (directory / FILE_NAME).write_text(text, encoding="utf-8")
-    before = switch.current(directory / "shared")
-    prepare(record, stack.say)
-    new = make_stack(record, stack.say)
+    stack.record.ask_for(text)
+    prepare(stack.record, stack.say)
+    new = make_stack(stack.record, stack.say)
     write_files(new)
-    controller = new.container("slurmctld")
-    seen = new.engine.seen().get("slurmctld")
-    same = seen is not None and seen.running and seen.spec == controller.spec
-    # Nodes that are new must be known before they come.
-    if same and switch.current(directory / "shared") != before:
-        if not new.fleet.reconfigure():
-            raise StackError(
-                "slurmctld does not answer with the new files",
-                evidence=new.engine.log(controller.name, 15),
-            )
-        new.say("the daemons have read their files again")
     converge(new, patience)
-    prove(new)
-    register(new)
+    settle(new)
 
 
-def _go_back(stack: Stack, text: str, before: str, error: StackError) -> None:
-    """The old files, and the controller started anew with them."""
-    directory = stack.record.directory
-    (directory / FILE_NAME).write_text(text, encoding="utf-8")
-    switch.use(directory / "shared", before)
-    old = open_stack(directory, stack.say)
+def _go_back(stack: Stack, text: str, error: StackError) -> None:
+    """The files with which the cluster worked last, and the controller started anew with them."""
+    directory, record = stack.record.directory, stack.record
+    refused = directory / f"{FILE_NAME}.refused"
+    refused.write_text(text, encoding="utf-8")
+    record.ask_for(record.proven)
+    old = make_stack(record, stack.say)
+    write_files(old)
     controller = old.container("slurmctld")
     old.engine.stop(controller.name, controller.grace)
     converge(old)
-    await_health(old, controller)
-    stack.record.step("")
+    settle(old)
     raise StackError(
         f"the change was taken back: {error.message}",
         evidence=error.evidence,
-        hint="the cluster runs as before; mend the file and apply it again",
+        hint=f"the cluster runs as before; mend {refused}, then: slurm cluster apply "
+        f"{record.name} --topology {refused}",
     ) from error
 
 
@@ -201,24 +200,38 @@ def upgrade(directory: Path, to: str, say: Say, patience: float = 3600) -> None:
     with locked(directory):
         stack = open_stack(directory, say)
         record = stack.record
-        unfinished = record.doing.startswith("upgrade")
         check_upgrade(record.version, to)
-        if record.version == to and not unfinished:
+        if record.version != to:
+            _begin(stack, to)
+        elif not record.doing:
             say(f"the cluster {record.name} has Slurm {to} already")
             return
-        if record.version != to:
-            # Images first: a build that fails must find the cluster untouched.
-            prepare(replace(record, version=to), say, save=False)
-            say(f"backup in {backup(stack, f'before-{to}')}")
-            file = directory / FILE_NAME
-            text = _with_line(file.read_text(encoding="utf-8"), ("version",), f'version = "{to}"')
-            record.version = to
-            record.step(f"upgrade to {to}")
-            file.write_text(text, encoding="utf-8")
         new = make_stack(record, say)
         write_files(new)
         converge(new, patience)
-        prove(new)
-        register(new)
-        record.step("")
+        settle(new)
         say(f"the cluster {record.name} has Slurm {to}")
+        for host, state in hosts(new, new.fleet.states()).items():
+            if state != "missing":
+                say(f"{host} has the release before: slurm cluster join {host} {record.name}")
+
+
+def _begin(stack: Stack, to: str) -> None:
+    record = stack.record
+    _check_upgraded(record)
+    # Images first: a build that fails must find the cluster untouched.
+    prepare(replace(record, version=to), stack.say, save=False)
+    stack.say(f"backup in {copy(stack, f'before-{to}')}")
+    text = (record.directory / FILE_NAME).read_text(encoding="utf-8")
+    # The file before the record: who is interrupted in between is told to upgrade again.
+    record.ask_for(_with_line(text, ("version",), f'version = "{to}"'))
+    record.version = to
+    record.step(f"upgrade to {to}")
+
+
+def _check_upgraded(record: Record) -> None:
+    if record.doing.startswith("upgrade"):
+        raise StackError(
+            f"the {record.doing} is not finished",
+            hint=f"first: slurm cluster upgrade {record.name} --to {record.version}",
+        )

@@ -18,6 +18,8 @@ Finding = tuple[Way, str, str]
 MOST_NODES = 1000
 #: Addresses before the nodes' own: gateway, and a service each.
 FIRST_NODE_ADDRESS = 20
+#: The release from which on a node that joins may have another port than SlurmdPort.
+PORT_OF_ITS_OWN = "24.11"
 DEFAULT_NODES = (Nodes(names=("n1", "n2")),)
 
 _OF_THE_SYSTEM = ("root", "slurm", "munge", "mysql", "prometheus", "sshd", "nobody", "slurmrest")
@@ -219,12 +221,42 @@ def _hosts(topology: Topology) -> Iterator[Finding]:
         way: Way = next(("nodes", n, "host") for n, g in enumerate(topology.nodes) if g.host)
         what = f"nodes on {', '.join(sorted(used))} need network.address, this host's own address"
         yield way, what, 'add [network] with address = "192.168.1.10"'
+    yield from _joining(topology, used)
     if topology.network.subnet != "auto":
         room = ipaddress.IPv4Network(topology.network.subnet).num_addresses
         nodes = sum(len(group.names) for group in node_groups(topology))
         if room < nodes + FIRST_NODE_ADDRESS + 2:
             what = f"{topology.network.subnet} has no room for {nodes} nodes and the services"
             yield ("network", "subnet"), what, "take a wider network, such as a /24"
+
+
+def _joining(topology: Topology, used: set[str]) -> Iterator[Finding]:
+    """What nodes on other hosts ask of the rest."""
+    if not used:
+        return
+    way: Way = next(("nodes", n, "host") for n, g in enumerate(topology.nodes) if g.host)
+    version = chosen_version(topology)
+    if not at_least(version, "22.05"):
+        what = f"Slurm {version} knows no nodes that join: they came with 22.05"
+        yield way, what, "take a later version, or keep the nodes on this host"
+    for name in used if not at_least(version, PORT_OF_ITS_OWN) else ():
+        if sum(len(group.names) for group in topology.nodes if group.host == name) > 1:
+            what = f"Slurm {version} lets one node of {name} join, for all must have one port"
+            yield way, what, f"give it one larger node, or take Slurm {PORT_OF_ITS_OWN} or later"
+    if topology.controller.backup:
+        what = "two controllers cannot both be published on the port of one address"
+        yield ("controller", "backup"), what, "remove it, or keep all nodes on this host"
+    for number, host in enumerate(topology.hosts):
+        lost = host.shared and not host.shared_source and topology.shared.source[:1] != "/"
+        if host.name in used and lost:
+            what = f'the volume "{topology.shared.source}" is not on {host.name}'
+            fix = "write shared = false, or shared_source with the directory there"
+            yield ("hosts", number), what, fix
+    here = sum(len(group.names) for group in topology.nodes if not group.host)
+    first, last = topology.network.srun_ports
+    if last - first + 1 < 4 * (here + 1):
+        what = f"{last - first + 1} ports are too few for {here} nodes and the login node"
+        yield ("network", "srun_ports"), what, f"name {4 * (here + 1)} or more: srun takes four"
 
 
 def _ports(topology: Topology) -> Iterator[Finding]:

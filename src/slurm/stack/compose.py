@@ -12,6 +12,8 @@ from slurm.stack.yaml import Alias, Anchor
 
 Service = dict[str, Any]
 
+#: The first line of every file that compose and its services read.
+WRITTEN = "Written by `slurm cluster render`; change cluster.toml, not this file."
 NETWORK = "slurm-net"
 #: Ports of containers on an internal network alone are not published: who is, joins this too.
 EDGE = "slurm-edge"
@@ -40,12 +42,12 @@ def compose(plan: Plan) -> dict[str, Any]:
     # The database first, then who needs it: the order in which they come up is the order to read.
     first = [name for name in ("mysql", "slurmdbd") if name in services]
     ordered = {name: services[name] for name in [*first, *services]}
-    ordered.update({node.hostname: _slurmd(plan, node) for node in plan.nodes})
+    ordered.update({node.hostname: _slurmd(plan, node) for node in plan.on_host("")})
     return {
         "name": plan.topology.name,
         "x-hosts": Anchor("hosts", [f"{n}:{a}" for n, a in host_addresses(plan).items()]),
-        "x-service": Anchor("service", _any_service()),
-        "x-slurm": Anchor("slurm", _slurm_service(plan, built["slurm"])),
+        "x-service": Anchor("service", any_service()),
+        "x-slurm": Anchor("slurm", slurm_service(plan, built["slurm"])),
         "services": ordered,
         "networks": _networks(plan),
         "volumes": {name: {} for name in named_volumes(ordered)},
@@ -54,8 +56,8 @@ def compose(plan: Plan) -> dict[str, Any]:
 
 
 def host_addresses(plan: Plan) -> dict[str, str]:
-    """Every service's name and the address under which the others reach it."""
-    return {**plan.addresses, **dict(plan.controllers)}
+    """Every name and its address: daemons look both up, and must not wait for a resolver."""
+    return {**plan.addresses, **{node.hostname: node.address for node in plan.joined}}
 
 
 def secret_names(plan: Plan) -> list[str]:
@@ -70,7 +72,8 @@ def secret_names(plan: Plan) -> list[str]:
     return [name for name, there in wanted.items() if there]
 
 
-def _any_service() -> Service:
+def any_service() -> Service:
+    """What all services have in common."""
     return {
         # Something must reap what a job leaves behind: slurmd as process 1 does not.
         "init": True,
@@ -85,7 +88,8 @@ def _image(image: Image) -> Service:
     return {"image": image.name, "build": {**build, "args": dict(image.arguments)}}
 
 
-def _slurm_service(plan: Plan, image: Image) -> Service:
+def slurm_service(plan: Plan, image: Image) -> Service:
+    """What the services of Slurm have in common."""
     users = ",".join(f"{u.name}:{u.uid}:{u.gid}" for u in plan.users)
     environment = {
         "SLURM_AUTH": plan.auth,
@@ -94,9 +98,14 @@ def _slurm_service(plan: Plan, image: Image) -> Service:
         "SLURM_SHARED": plan.topology.shared.path,
         "SLURMCTLD_PORT": str(plan.slurmctld_port),
     }
+    if len(plan.controllers) > 1:
+        environment["SLURM_CONTROLLERS"] = " ".join(name for name, _ in plan.controllers)
     if plan.auth == "slurm":
         # auth/slurm looks in /etc/slurm otherwise, and no secret lies there.
         environment["SLURM_SACK_KEY"] = f"{plan.paths.keys}/slurm.key"
+    if plan.several_hosts:
+        low, high = plan.topology.network.srun_ports
+        environment["SRUN_PORTS"] = f"{low}-{high}"
     shared = Anchor("environment", environment)
     return {"<<": Alias("service"), **_image(image), "environment": shared}
 
@@ -182,7 +191,21 @@ def _slurmdbd(plan: Plan) -> Service:
     }
 
 
+def _own_ports(plan: Plan, service: str) -> dict[str, str]:
+    if not plan.several_hosts:
+        return {}
+    low, high = plan.srun_ports(service)
+    return {"SRUN_PORTS": f"{low}-{high}"}
+
+
+def _srun_ports(plan: Plan, service: str) -> list[str]:
+    address = plan.topology.network.address
+    return [f"{address}:{ports}:{ports}" for ports in _own_ports(plan, service).values()]
+
+
 def _environment(**more: object) -> Service:
+    if not more:
+        return {}
     return {"environment": {"<<": Alias("environment"), **{k: str(v) for k, v in more.items()}}}
 
 
@@ -221,7 +244,10 @@ def _login(plan: Plan) -> Service:
     login = plan.topology.login
     return {
         **_service(plan, "login", "login"),
-        **_published(plan, "login", f"{login.address}:{login.port}:22"),
+        **_published(
+            plan, "login", f"{login.address}:{login.port}:22", *_srun_ports(plan, "login")
+        ),
+        **_environment(**_own_ports(plan, "login")),
         "volumes": [
             "./shared:/etc/slurm:ro",
             "./login:/etc/ssh/authorized_keys:ro",
@@ -243,23 +269,33 @@ def _shared(plan: Plan, host: str) -> str:
 
 
 def _slurmd(plan: Plan, node: Node) -> Service:
-    host = plan.topology.host(node.host)
-    volumes = ["./shared:/etc/slurm:ro", f"spool-{node.name}:{plan.paths.spool}"]
-    if host is None or host.shared:
-        volumes.append(_shared(plan, node.host))
-    service: Service = {
+    volumes = ["./shared:/etc/slurm:ro", *node_volumes(plan, node)]
+    return {
         **_service(plan, node.hostname, "slurmd"),
-        **_environment(SLURM_NODE=node.name),
         **_outside(plan, node),
+        **node_service(plan, node, volumes, **_own_ports(plan, node.hostname)),
+    }
+
+
+def node_volumes(plan: Plan, node: Node) -> list[str]:
+    """Where a node keeps what it has received, and the shared directory where its host has it."""
+    host = plan.topology.host(node.host)
+    shared = [_shared(plan, node.host)] if host is None or host.shared else []
+    return [f"spool-{node.name}:{plan.paths.spool}", *shared]
+
+
+def node_service(plan: Plan, node: Node, volumes: list[str], **environment: str) -> Service:
+    """What a node needs wherever it runs: key, limits, what holds jobs to their memory, GPUs."""
+    if plan.several_hosts:
+        environment["SLURM_NODE_PORT"] = str(node.port)
+    service: Service = {
+        **_environment(SLURM_NODE=node.name, **environment),
         "volumes": volumes,
         "secrets": [_auth_secret(plan)],
         **({} if node.host else _after(plan, "slurmctld")),
         "healthcheck": _health("slurmd"),
         **_limits(Limit(node.limit, node.cpus)),
     }
-    if node.host:
-        # It runs on that host, in a project of its own: docker compose --profile HOST up
-        service["profiles"] = [node.host]
     if node.platform:
         service["platform"] = node.platform
     return {**service, **_privileges(plan, volumes), **_devices(plan, node)}
@@ -268,11 +304,8 @@ def _slurmd(plan: Plan, node: Node) -> Service:
 def _outside(plan: Plan, node: Node) -> Service:
     if not plan.several_hosts:
         return {}
-    ports = [f"{node.address}:{node.port}:{node.port}"]
-    if plan.on_host(node.host)[0] == node:
-        low, high = plan.topology.network.srun_ports
-        ports.append(f"{node.address}:{low}-{high}:{low}-{high}")
-    return _published(plan, node.hostname, *ports)
+    port = f"{plan.topology.network.address}:{node.port}:{node.port}"
+    return _published(plan, node.hostname, port, *_srun_ports(plan, node.hostname))
 
 
 def _privileges(plan: Plan, volumes: list[str]) -> Service:
@@ -295,6 +328,12 @@ def _devices(plan: Plan, node: Node) -> Service:
         return {"devices": [f"nvidia.com/gpu={number}" for number in numbers]}
     wanted = {"driver": "nvidia", "device_ids": numbers, "capabilities": ["gpu"]}
     return {"deploy": {"resources": {"reservations": {"devices": [wanted]}}}}
+
+
+def reserved_devices(service: Service) -> list[dict[str, Any]]:
+    """The GPUs that a service of docker's has, as compose writes them."""
+    found = service.get("deploy", {}).get("resources", {}).get("reservations", {})
+    return list(found.get("devices", ()))
 
 
 def _prometheus(plan: Plan, image: Image) -> Service:
@@ -345,7 +384,7 @@ def _slurm_exporter(plan: Plan) -> Service:
     return {
         **_service(plan, "slurm-exporter", "slurm-exporter"),
         **_environment(EXPORTER_PORT=EXPORTER_PORT),
-        "volumes": ["./shared:/etc/slurm:ro"],
+        "volumes": ["./shared:/etc/slurm:ro", "./exporter:/opt/slurm-sdk:ro"],
         "secrets": [_auth_secret(plan)],
         **_after(plan, "slurmctld"),
         "healthcheck": _health("slurm-exporter"),

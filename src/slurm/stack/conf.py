@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from slurm.api.unshared import FEATURE
 from slurm.model.hostlist import collapse_hostlist
 from slurm.model.units import format_duration
-from slurm.stack.plan import Node, Plan
+from slurm.stack.plan import SLURMD_PORT, Node, Plan
 from slurm.stack.topology import Partition
 
 #: A heading, and the lines below it.
@@ -22,6 +23,8 @@ _FEW_NODES = 64
 _MORE_NODES = 64
 _NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
 _OCI_ID = "%n.%u.%j.%s.%t"
+#: Where hosts are several: the ports of srun in one container, which publishes them.
+OWN_PORTS = "/run/srun-ports.conf"
 
 
 def conf_files(plan: Plan) -> dict[str, str]:
@@ -54,8 +57,9 @@ def slurm_conf(plan: Plan) -> str:
     # Slurm takes the first value of a repeated key and complains: a default must give way.
     kept = [(title, [x for x in lines if _key(x) not in given]) for title, lines in sections]
     # Partitions of the user's own come instead of ours: two defaults would be ambiguous.
-    parts = [] if "partitionname" in given else [_partition(part) for part in plan.partitions]
-    machines = [*first, *map(_node, plan.nodes)]
+    parts = [] if "partitionname" in given else [_partition(plan, p) for p in plan.partitions]
+    sets = [f"NodeSet={_set(node)} Feature={node.name}" for node in plan.joined]
+    machines = [*first, *map(_node, plan.on_host("")), *sets]
     return _text(
         f"Slurm {plan.version}, cluster {plan.topology.name}: written by `slurm cluster`.",
         [*kept, ("Nodes", machines), ("Partitions", parts), ("From [conf] slurm", last)],
@@ -76,7 +80,7 @@ def _identity(plan: Plan) -> list[str]:
     paths = plan.paths
     lines = [
         f"ClusterName={plan.topology.name}",
-        *(f"SlurmctldHost={name}({address})" for name, address in plan.controllers),
+        *(_controller(plan, name, address) for name, address in plan.controllers),
         f"SlurmctldPort={plan.slurmctld_port}",
         f"SlurmUser={plan.user}",
         f"AuthType=auth/{plan.auth}",
@@ -97,6 +101,11 @@ def _identity(plan: Plan) -> list[str]:
     return lines
 
 
+def _controller(plan: Plan, name: str, address: str) -> str:
+    # Another host reaches it by another address: each container's own hosts file has the right one.
+    return f"SlurmctldHost={name}" + ("" if plan.several_hosts else f"({address})")
+
+
 def _places(plan: Plan) -> list[str]:
     paths = plan.paths
     lines = [
@@ -111,7 +120,8 @@ def _places(plan: Plan) -> list[str]:
         lines.append(f"SlurmdLogFile={paths.logs}/slurmd-%n.log")
     if not plan.native:
         low, high = plan.topology.network.srun_ports
-        lines.append(f"SrunPortRange={low}-{high}")
+        ports = f"Include {OWN_PORTS}" if plan.several_hosts else f"SrunPortRange={low}-{high}"
+        lines.append(ports)
     return lines
 
 
@@ -135,6 +145,9 @@ def _scheduling(plan: Plan) -> list[str]:
     lines.append("SlurmctldParameters=enable_configless")
     if plan.since("22.05"):
         lines.append(f"MaxNodeCount={len(plan.nodes) + _MORE_NODES}")
+    if plan.several_hosts:
+        # The ports of srun differ by container, and no node need hand messages on to another host.
+        lines += ["DebugFlags=NO_CONF_HASH", "TreeWidth=65533"]
     lines += gres
     if plan.topology.monitoring.enabled and plan.since("25.11"):
         lines.append("MetricsType=metrics/openmetrics")
@@ -201,8 +214,30 @@ def _gres(node: Node) -> str:
     return ",".join(f"gpu:{kind}:{n}" if kind else f"gpu:{n}" for kind, n in counts.items())
 
 
-def _partition(part: Partition) -> str:
-    nodes = "ALL" if part.nodes == "ALL" else collapse_hostlist(part.nodes)
+def node_words(node: Node) -> list[str]:
+    """What a node that joins says about itself, beside its CPUs and memory."""
+    words = [f"Feature={','.join([node.name, *node.features])}"]
+    if node.port != SLURMD_PORT:
+        words.insert(0, f"Port={node.port}")
+    if node.gpus:
+        words.append(f"Gres={_gres(node)}")
+    if node.weight != 1:
+        words.append(f"Weight={node.weight}")
+    return words
+
+
+def _set(node: Node) -> str:
+    return f"{FEATURE if FEATURE in node.features else 'joined'}_{node.name}"
+
+
+def _partition(plan: Plan, part: Partition) -> str:
+    joined = {node.name: _set(node) for node in plan.joined}
+    nodes = "ALL"
+    if part.nodes != "ALL":
+        # A node that is not there yet is named by its feature.
+        here = collapse_hostlist([name for name in part.nodes if name not in joined])
+        sets = [joined[name] for name in part.nodes if name in joined]
+        nodes = ",".join(filter(None, [here, *sets]))
     words = [f"PartitionName={part.name}", f"Nodes={nodes}"]
     if part.default:
         words.append("Default=YES")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.stack.compose import EDGE, NETWORK, compose, named_volumes
+from slurm.stack.compose import (
+    EDGE,
+    NETWORK,
+    compose,
+    named_volumes,
+    reserved_devices,
+)
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
+from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.yaml import plain
 
@@ -52,8 +60,10 @@ def containers(plan: Plan, directory: Path) -> tuple[Container, ...]:
     """The containers of this host in the order in which they come up."""
     whole = cast("dict[str, Any]", plain(compose(plan)))
     nodes = {node.hostname: node.name for node in plan.nodes}
-    local = {name: s for name, s in whole["services"].items() if "profiles" not in s}
-    made = [_container(plan, directory, n, s, nodes.get(n, "")) for n, s in local.items()]
+    made = [
+        container(plan, directory, name, service, nodes.get(name, ""), plan.topology.name)
+        for name, service in whole["services"].items()
+    ]
     return tuple(sorted(made, key=lambda container: _turn(container.service)))
 
 
@@ -72,15 +82,16 @@ def _turn(service: str) -> int:
     return next(n for n, start in enumerate(_ORDER) if service.startswith(start) or not start)
 
 
-def _container(
-    plan: Plan, directory: Path, service: str, entry: dict[str, Any], node: str
+def container(
+    plan: Plan, directory: Path, service: str, entry: dict[str, Any], node: str, project: str
 ) -> Container:
-    name = plan.topology.name
-    words = tuple(_options(plan, directory, entry))
-    edge = (network(name, EDGE),) if EDGE in entry["networks"] else ()
+    """One service of a compose project as a container; every name in it is the project's."""
+    words = tuple(_options(plan, directory, entry, project))
+    joined = entry.get("networks", {})
+    edge = (network(project, EDGE),) if len(joined) > 1 else ()
     health = tuple(entry["healthcheck"]["test"][1:])
-    digest = _digest([entry["image"], *_lasting(plan, words), *edge, *_at_start(plan, service)])
-    labels = {CLUSTER: name, DIRECTORY: str(directory), SERVICE: service, SPEC: digest}
+    digest = _digest([entry["image"], *_lasting(words), *edge, *_at_start(plan, service)])
+    labels = {CLUSTER: project, DIRECTORY: str(directory), SERVICE: service, SPEC: digest}
     marks = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     return Container(
         service=service,
@@ -102,40 +113,68 @@ def _digest(words: list[str]) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
-def _lasting(plan: Plan, words: tuple[str, ...]) -> list[str]:
-    # No daemon looks a node up by name: for one more node nobody has to start anew.
-    nodes = {f"{node.hostname}:{plan.addresses[node.hostname]}" for node in plan.nodes}
-    return [word for word in words if word not in nodes and word != "--add-host"]
+def _lasting(words: tuple[str, ...]) -> list[str]:
+    # No daemon looks another up by name: for one that comes or goes nobody has to start anew.
+    pairs = zip(("", *words), words, strict=False)
+    return [word for before, word in pairs if "--add-host" not in (before, word)]
 
 
 def _at_start(plan: Plan, service: str) -> list[str]:
     """What a service reads when it starts and never again."""
     if service == "slurmdbd":
         return [slurmdbd_conf(plan)]
+    folder = service.removeprefix("slurm-") + "/"
+    own = [text for name, text in monitoring_files(plan).items() if name.startswith(folder)]
     if not service.startswith("slurm"):
-        return []
+        return own
     lines = slurm_conf(plan).splitlines()
-    return [line for line in lines if line.partition("=")[0].strip().lower() in _AT_START]
+    return own + [x for x in lines if x.partition("=")[0].strip().lower() in _AT_START]
 
 
-def _options(plan: Plan, directory: Path, entry: dict[str, Any]) -> Iterator[str]:
+def _options(plan: Plan, directory: Path, entry: dict[str, Any], project: str) -> Iterator[str]:
     """The options of `create`, which podman and docker have in common."""
-    yield from ("--hostname", entry["hostname"], "--init", "--restart", entry["restart"])
-    yield from ("--network", network(plan.topology.name))
-    yield from ("--ip", entry["networks"][NETWORK]["ipv4_address"])
-    for host in entry["extra_hosts"]:
-        yield from ("--add-host", host)
+    if "hostname" in entry:
+        yield from ("--hostname", entry["hostname"])
+    yield from ("--init", "--restart", entry["restart"], *_first_network(entry, project))
     for key, value in entry.get("environment", {}).items():
         yield from ("--env", f"{key}={value}")
     for volume in entry.get("volumes", ()):
-        yield from ("--volume", _volume(plan.topology.name, directory, volume))
+        yield from ("--volume", _volume(project, directory, volume))
     for secret in entry.get("secrets", ()):
         yield from ("--volume", f"{directory}/secrets/{secret}:/run/secrets/{secret}:ro")
     for port in entry.get("ports", ()):
         yield from ("--publish", port)
+    for capability in entry.get("cap_add", ()):
+        yield from ("--cap-add", capability)
     for device in entry.get("devices", ()):
         yield from ("--device", device)
+    for wanted in reserved_devices(entry):
+        # One word of a list: docker itself takes the quotes off.
+        yield from ("--gpus", f'"device={",".join(wanted["device_ids"])}"')
     yield from _limits(plan, entry)
+    if plan.topology.engine == "docker":
+        # podman asks only where systemd reminds it; docker shows the answers by itself.
+        yield from _asked(entry["healthcheck"])
+
+
+def _asked(check: dict[str, Any]) -> Iterator[str]:
+    yield from ("--health-cmd", shlex.join(check["test"][1:]))
+    for key in ("interval", "timeout", "retries", "start_period"):
+        yield from (f"--health-{key.replace('_', '-')}", str(check[key]))
+
+
+def _first_network(entry: dict[str, Any], project: str) -> Iterator[str]:
+    if "network_mode" in entry:
+        # service:NAME: in the network of the project's first container, whose hosts it knows, too.
+        first = entry["network_mode"].partition(":")[2]
+        yield from ("--network", f"container:{project}-{first}")
+        return
+    which, details = next(iter(entry["networks"].items()))
+    yield from ("--network", network(project, which))
+    if "ipv4_address" in details:
+        yield from ("--ip", details["ipv4_address"])
+    for host in entry["extra_hosts"]:
+        yield from ("--add-host", host)
 
 
 def _limits(plan: Plan, entry: dict[str, Any]) -> Iterator[str]:
@@ -155,10 +194,10 @@ def _limits(plan: Plan, entry: dict[str, Any]) -> Iterator[str]:
         yield from ("--platform", entry["platform"])
 
 
-def _volume(cluster: str, directory: Path, text: str) -> str:
+def _volume(project: str, directory: Path, text: str) -> str:
     if text.startswith("./"):
         return f"{directory}{text[1:]}"
-    return text if text.startswith("/") else f"{cluster}_{text}"
+    return text if text.startswith("/") else f"{project}_{text}"
 
 
 def _seconds(text: str) -> int:

@@ -13,9 +13,12 @@ from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import record as records
+from slurm.stack import switch
+from slurm.stack.advice import likely_fix
 from slurm.stack.containers import Container, containers
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import Fleet, wait_until
+from slurm.stack.mend import mend
 from slurm.stack.plan import Plan
 from slurm.stack.record import Record
 
@@ -40,7 +43,8 @@ class Stack:
     @property
     def fleet(self) -> Fleet:
         """Its nodes and jobs."""
-        return Fleet(self.engine)
+        controllers = [c.service for c in self.containers if c.service.startswith("slurmctld")]
+        return Fleet(self.engine, controllers)
 
     @property
     def nodes(self) -> list[str]:
@@ -84,15 +88,15 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     fixed = [c for c in stack.containers if not c.node]
     # The sorted order is: database, slurmdbd, controllers, nodes, and then who needs those.
     middle = next((n for n, c in enumerate(stack.containers) if c.node), len(fixed))
-    touched: list[str] = []
-    for container in fixed[:middle]:
-        begun = time.monotonic()
-        seen = stack.engine.seen().get(container.service)
-        touched += _bring(stack, container, seen)
-        await_health(stack, container)
-        if container.service in touched and seen is not None and seen.running:
-            stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
+    crashed = _crashed(stack)
+    touched = _bring_first(stack, fixed[:middle])
+    if "slurmctld" not in touched and _one_release(stack):
+        # Nodes that are new must be known before they come.
+        _tell(stack)
     touched += _bring_nodes(stack, patience)
+    _tell(stack, anew={f"slurmd-{node}" for node in stack.nodes} <= set(touched))
+    for line in mend(stack.fleet, crashed=crashed):
+        stack.say(line)
     there = stack.engine.seen()
     later = fixed[middle:]
     for container in later:
@@ -100,6 +104,65 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     for container in later:
         await_health(stack, container)
     return touched
+
+
+def _crashed(stack: Stack) -> bool:
+    """Whether slurmctld was ended by a signal; one that does not like its files ends by itself."""
+    controller = stack.engine.seen().get("slurmctld")
+    return controller is not None and not controller.running and controller.code > 128
+
+
+def _bring_first(stack: Stack, first: Sequence[Container]) -> list[str]:
+    """What nodes need, each when the one before it does its work; says who was away how long."""
+    touched: list[str] = []
+    for container in first:
+        begun = time.monotonic()
+        there = stack.engine.seen()
+        seen = there.get(container.service)
+        if container.service == "slurmctld":
+            _stand_down(stack, there.get("slurmctld-backup"))
+        touched += _bring(stack, container, seen)
+        await_health(stack, container)
+        if container.service in touched and seen is not None and seen.running:
+            stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
+    return touched
+
+
+def _one_release(stack: Stack) -> bool:
+    """Whether no node is of a release that the files are not for."""
+    seen = stack.engine.seen()
+    nodes = [c for c in stack.containers if c.node and c.service in seen]
+    return all(seen[c.service].image == c.image for c in nodes)
+
+
+def _tell(stack: Stack, *, anew: bool = False) -> None:
+    """Let the daemons read their files again, unless they have, or all were started `anew`."""
+    now = switch.current(stack.record.directory / "shared")
+    if stack.record.told == now:
+        return
+    if not anew:
+        # Who is interrupted here does not know what they have read.
+        stack.record.told = ""
+        stack.record.save()
+        if not stack.fleet.reconfigure():
+            raise StackError(
+                "slurmctld does not answer with the new files",
+                evidence=stack.engine.log(stack.container("slurmctld").name, 15),
+            )
+        stack.say("the daemons have read their files again")
+    stack.record.told = now
+    stack.record.save()
+
+
+def _stand_down(stack: Stack, backup: Seen | None) -> None:
+    """A second controller that must change ends before the first does.
+
+    Otherwise it could take over meanwhile, with an old release and a state of the new one.
+    """
+    wanted = [c for c in stack.containers if c.service == "slurmctld-backup"]
+    if backup is not None and backup.running and wanted and wanted[0].spec != backup.spec:
+        stack.engine.stop(backup.name, wanted[0].grace)
+        stack.say("slurmctld-backup stands down while slurmctld changes")
 
 
 def _bring(stack: Stack, container: Container, seen: Seen | None) -> list[str]:
@@ -122,6 +185,8 @@ def await_health(stack: Stack, container: Container) -> None:
 
     One that ends again and again is not waited for.
     """
+    if stack.engine.healthy(container):
+        return
     patience = _PATIENCE.get(container.service, _USUAL_PATIENCE)
     before = _restarts(stack, container)
 
@@ -131,11 +196,19 @@ def await_health(stack: Stack, container: Container) -> None:
 
     if wait_until(decided, patience) and stack.engine.healthy(container):
         return
+    words = stack.engine.log(container.name, 15)
     raise StackError(
         f"{container.service} does not do its work",
-        evidence=stack.engine.log(container.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {container.service}; then the same again",
+        evidence=words,
+        hint=_hint(stack, container, words),
     )
+
+
+def _hint(stack: Stack, container: Container, words: Sequence[str]) -> str:
+    """What its last words call for, or where there are more of them."""
+    more = f"slurm cluster logs {stack.record.name} {container.service}; then the same again"
+    fix = likely_fix(words)
+    return f"{fix}. More: {more}" if fix else more
 
 
 def _restarts(stack: Stack, container: Container) -> int:
@@ -152,7 +225,7 @@ def _bring_nodes(stack: Stack, patience: float) -> list[str]:
         if container not in gone and seen[container.service].spec != container.spec:
             _renew_node(stack, container, seen[container.service], patience)
             touched.append(container.service)
-    stack.fleet.resume(stack.nodes)
+    stack.fleet.back(stack.nodes)
     # Nodes that somebody else took out of service are theirs.
     _await_nodes(stack, [c for c in every if c.node not in stack.fleet.reasons()])
     return touched
@@ -170,16 +243,14 @@ def _bring_gone(stack: Stack, gone: Sequence[Container], seen: dict[str, Seen]) 
 
 
 def _renew_node(stack: Stack, container: Container, seen: Seen, patience: float) -> None:
-    """Drain, wait, make anew, resume, and let a job run."""
+    """Drain, wait, make anew, see a job of ours run, and give the node back."""
     fleet, node = stack.fleet, container.node
     what = stack.record.doing.partition(":")[0] or "apply"
     fleet.drain([node], what)
     fleet.await_no_jobs([node], patience)
     _bring(stack, container, seen)
     _await_nodes(stack, [container])
-    fleet.resume([node])
-    if node not in fleet.reasons():
-        fleet.canary([node])
+    fleet.back([node])
 
 
 def _await_nodes(stack: Stack, nodes: Sequence[Container]) -> None:
@@ -189,10 +260,9 @@ def _await_nodes(stack: Stack, nodes: Sequence[Container]) -> None:
     told = stack.fleet.states()
     missing = next((c for c in nodes if told.get(c.node, "*").endswith("*")), nodes[0])
     states = ", ".join(f"{name} is {told.get(name, 'unknown')}" for name in names)
+    words = stack.engine.log(missing.name, 15)
     raise StackError(
-        f"nodes do not answer: {states}",
-        evidence=stack.engine.log(missing.name, 15),
-        hint=f"slurm cluster logs {stack.record.name} {missing.service}",
+        f"nodes do not answer: {states}", evidence=words, hint=_hint(stack, missing, words)
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from slurm.errors import StackError
+from slurm.stack.advice import likely_fix
 from slurm.stack.containers import CLUSTER, DIRECTORY, SERVICE, SPEC, Container
 
 _PATIENCE = 120.0
@@ -37,6 +38,7 @@ class Seen(NamedTuple):
     directory: str
     image: str
     restarts: int
+    code: int
 
     @property
     def running(self) -> bool:
@@ -83,10 +85,11 @@ class Engine:
         """The same for a call that has to succeed."""
         said = self.call(*words, patience=patience)
         if said.code != 0:
+            fix = likely_fix(said.last) or "mend what is said above"
             raise StackError(
                 problem,
                 evidence=[f"$ {self.program} {words[0]} ...", *said.last],
-                hint="mend what is said above, and give the same command again",
+                hint=f"{fix}; then the same command again",
             )
         return said.text
 
@@ -135,7 +138,7 @@ class Engine:
     def stop(self, name: str, grace: int) -> None:
         """SIGTERM, and wait for the end; what ignores it for so many seconds is killed."""
         self.must(
-            *("stop", "--time", str(grace), name),
+            *("stop", "-t", str(grace), name),
             problem=f"{name} could not be stopped",
             patience=grace + _PATIENCE,
         )
@@ -187,11 +190,15 @@ class Engine:
         words = (kind, "ls", "--filter", mine, "--format", "{{.Name}}")
         return self.must(*words, problem=f"{self.program} does not list its {kind}s").split()
 
+    def volumes(self) -> set[str]:
+        """The names of all volumes, whoever made them."""
+        words = ("volume", "ls", "--format", "{{.Name}}")
+        return set(self.must(*words, problem=f"{self.program} does not list its volumes").split())
+
     def make_volume(self, name: str) -> None:
-        """A volume that outlives its containers; one that is there stays as it is."""
-        if self.call("volume", "inspect", name).code != 0:
-            words = ("volume", "create", "--label", f"{CLUSTER}={self.cluster}", name)
-            self.must(*words, problem=f"the volume {name} could not be made")
+        """A volume that outlives its containers."""
+        words = ("volume", "create", "--label", f"{CLUSTER}={self.cluster}", name)
+        self.must(*words, problem=f"the volume {name} could not be made")
 
 
 def _seen(item: dict[str, object]) -> Seen:
@@ -206,6 +213,7 @@ def _seen(item: dict[str, object]) -> Seen:
         directory=labels.get(DIRECTORY, ""),
         image=str(config.get("Image", "")),
         restarts=int(str(item.get("RestartCount") or 0)),
+        code=int(str(state.get("ExitCode") or 0)),
     )
 
 

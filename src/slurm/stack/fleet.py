@@ -7,13 +7,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
+from slurm.model.hostlist import expand_hostlist
+from slurm.stack.compose import ENTRY
 from slurm.stack.engine import Engine, Said
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"
 _PAUSE = 0.3
-# Seconds in which a job may have begun without its processes being there.
-_YOUNG = 20
+# Minutes for which a node that was taken out is for our own job alone; it is let go much earlier.
+_RESERVED = 10
+_CANARY = "slurm-sdk-canary"
 
 
 def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE) -> bool:
@@ -28,6 +31,12 @@ def wait_until(what: Callable[[], bool], patience: float, pause: float = _PAUSE)
         pause = min(pause * 1.5, 3.0)
 
 
+def some(jobs: Sequence[str]) -> str:
+    """How many jobs, and the first of them, for a line that a person reads."""
+    names = ", ".join(jobs[:10]) + (" ..." if len(jobs) > 10 else "")
+    return f"{len(jobs)} job{'s' if len(jobs) != 1 else ''}: {names}"
+
+
 def _answers(state: str) -> bool:
     # A star stands behind the state of a node that does not answer.
     return bool(state) and not state.endswith("*") and not state.startswith(("unknown", "down"))
@@ -36,13 +45,36 @@ def _answers(state: str) -> bool:
 class Fleet:
     """Slurm's own commands, run beside slurmctld."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, controllers: Sequence[str] = ("slurmctld",)) -> None:
         self._engine = engine
-        self._place = f"{engine.cluster}-slurmctld"
+        self._controllers = controllers
+
+    @property
+    def _place(self) -> str:
+        """The container beside whose slurmctld commands are run: the first of two that is there."""
+        running: list[str] = []
+        if len(self._controllers) > 1:
+            seen = self._engine.seen()
+            running = [name for name in self._controllers if name in seen and seen[name].running]
+        return f"{self._engine.cluster}-{(running or self._controllers)[0]}"
+
+    def in_charge(self) -> str:
+        """Of two controllers the one that has the queue, or the only one; "" where none answers."""
+        if len(self._controllers) == 1:
+            return self._controllers[0] if self.answers() else ""
+        for name in self._controllers:
+            asked = (f"{self._engine.cluster}-{name}", ENTRY, "health", "in-charge")
+            if self._engine.execute(*asked, patience=20).code == 0:
+                return name
+        return ""
 
     def ask(self, *words: str, patience: float = 60) -> Said:
         """Run a command in the controller's container."""
         return self._engine.execute(self._place, *words, patience=patience)
+
+    def inside(self, node: str, *words: str) -> Said:
+        """Run a command in a node's container."""
+        return self._engine.execute(f"{self._engine.cluster}-slurmd-{node}", *words)
 
     def must(self, *words: str, patience: float = 60) -> str:
         """The same for a command that has to succeed."""
@@ -81,20 +113,63 @@ class Fleet:
         if mine:
             self._update(mine, "DRAIN", f"{OURS} {why}")
 
+    def back(self, names: Sequence[str]) -> None:
+        """Back into service, those that we took out, after a job of ours has run there.
+
+        Until then a reservation keeps everybody else's jobs away. A node on which the job does
+        not run stays out.
+        """
+        if left := self._reserved():
+            # An interruption came before the job.
+            self.drain(left, "a job has not run here yet")
+            self._open()
+        mine = self._ours(names)
+        if not mine:
+            return
+        self.must(
+            *("scontrol", "create", "reservation", f"reservationname={_CANARY}", "users=root"),
+            *(f"nodes={','.join(mine)}", "starttime=now", f"duration={_RESERVED}"),
+            "flags=ignore_jobs",
+        )
+        try:
+            self.serve(mine)
+            self._canary(mine, f"--reservation={_CANARY}")
+        except BaseException:  # Ctrl-C, too: nobody has seen a job run there
+            self.drain(mine, "a job did not run here")
+            raise
+        finally:
+            self._open()
+
+    def _reserved(self) -> list[str]:
+        said = self.ask("scontrol", "show", "reservation", _CANARY, "--oneliner")
+        found = re.search(r" Nodes=(\S+)", said.text) if said.code == 0 else None
+        return expand_hostlist(found[1]) if found else []
+
+    def _open(self) -> None:
+        self.ask("scontrol", "delete", f"reservationname={_CANARY}")
+
     def resume(self, names: Sequence[str]) -> None:
-        """Back into service, those that we took out."""
-        taken = self.reasons()
-        mine = [name for name in names if taken.get(name, "").startswith(OURS)]
+        """The same at once, without a job of ours."""
+        mine = self._ours(names)
         if mine:
-            self._update(mine, "RESUME")
+            self.serve(mine)
+
+    def _ours(self, names: Sequence[str]) -> list[str]:
+        taken = self.reasons()
+        return [name for name in names if taken.get(name, "").startswith(OURS)]
+
+    def serve(self, names: Sequence[str]) -> None:
+        """Back into service, whoever took them out."""
+        self._update(names, "RESUME")
 
     def let_go(self, names: Sequence[str]) -> None:
         """The nodes' containers are gone: Slurm fails or requeues their jobs now, not in a while.
 
         Without this a young job can stay RUNNING for half an hour with nobody behind it. The
-        nodes come back with `resume`.
+        nodes come back with `back`, and not by themselves.
         """
-        self._update(names, "DOWN", f"{OURS} its container was started anew")
+        for state in ("DOWN", "DRAIN"):
+            self._update(names, state, f"{OURS} its container was started anew")
 
     def _update(self, names: Sequence[str], state: str, reason: str = "") -> None:
         words = ["scontrol", "update", f"nodename={','.join(names)}", f"state={state}"]
@@ -115,35 +190,18 @@ class Fleet:
             return
         raise StackError(
             f"{', '.join(names)} still has jobs after {patience:g} s and was not touched",
-            evidence=[f"jobs: {', '.join(self.running(names)[:20])}"],
+            evidence=[some(self.running(names))],
             hint="the same command goes on from here; no new jobs start there meanwhile",
         )
 
     def requeue(self, jobs: Sequence[str]) -> list[str]:
-        """Put running jobs back into the queue; those that may not be requeued."""
-        return [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
-
-    def lingering(self) -> list[str]:
-        """Jobs that Slurm has as RUNNING for a while, and that no process on their nodes works on.
-
-        A slurmctld that was killed forgets ends of its last seconds; nobody tells it again.
-        """
-        said = self.ask("squeue", "--noheader", "--states=RUNNING", "--format=%A|%i|%B|%S")
-        rows = [line.split("|") for line in said.text.splitlines()] if said.code == 0 else []
-        ripe = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(time.time() - _YOUNG))
-        old = [row for row in rows if len(row) == 4 and row[3] < ripe]
-        held = {node: self._steps(node) for node in {row[2] for row in old}}
-        return [name for job, name, node, _ in old if job not in (held[node] or {job})]
-
-    def _steps(self, node: str) -> set[str] | None:
-        """The jobs that have processes on a node; None where it cannot be asked."""
-        look = r"grep -aohE 'slurmstepd: \[[0-9]+' /proc/[0-9]*/cmdline; echo asked"
-        place = f"{self._engine.cluster}-slurmd-{node}"
-        said = self._engine.execute(place, "bash", "-c", look)
-        words = said.text.splitlines()
-        if said.code != 0 or "asked" not in words:
-            return None
-        return {word.rpartition("[")[2] for word in words} or {""}
+        """Put running jobs back into the queue, to start at once; those that may not be."""
+        kept = [job for job in jobs if self.ask("scontrol", "requeue", job).code != 0]
+        for job in jobs:
+            if job not in kept:
+                # Else they wait for two minutes, until every credential of theirs has expired.
+                self.ask("scontrol", "update", f"jobid={job}", "starttime=now")
+        return kept
 
     def counts(self) -> dict[str, int]:
         """Jobs in the queue by state."""
@@ -151,19 +209,35 @@ class Fleet:
         words = said.text.split() if said.code == 0 else []
         return {word.lower(): words.count(word) for word in dict.fromkeys(words)}
 
-    def canary(self, names: Sequence[str], patience: int = 60) -> None:
+    def canary(self, names: Sequence[str]) -> None:
         """See a job run on these nodes: one of the queue, else one of ours; raises if none does."""
         if self.running(names):
             return
-        count = str(len(names))
+        try:
+            self._canary(names)
+        except StackError:
+            # Jobs that waited may have come first.
+            if not self.running(names):
+                raise
+
+    def _canary(self, names: Sequence[str], *options: str, patience: int = 60) -> None:
+        """A job of ours, whatever the limits of the cluster's partitions: it has its own."""
+        count, where = str(len(names)), ",".join(names)
+        remove = ("scontrol", "delete", f"partitionname={_CANARY}")
+        # An interruption may have left one.
+        self.ask(*remove)
+        self.must(
+            *("scontrol", "create", f"partitionname={_CANARY}", f"nodes={where}"),
+            *("rootonly=yes", "hidden=yes"),
+        )
         said = self.ask(
-            *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={','.join(names)}"),
-            *("--chdir=/", "--mem=8", "--time=1", "--job-name=canary", f"--immediate={patience}"),
-            "true",
+            *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={where}"),
+            *(f"--partition={_CANARY}", "--job-name=canary", f"--immediate={patience}"),
+            *("--chdir=/", "--mem=8", "--time=1", *options, "true"),
             patience=patience + 30,
         )
-        # Jobs that waited may have come first.
-        if said.code != 0 and not self.running(names):
+        self.ask(*remove)
+        if said.code != 0:
             raise StackError(
                 f"a job on {', '.join(names)} did not run",
                 evidence=said.last,

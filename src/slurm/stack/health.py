@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from slurm.stack import mend
 from slurm.stack.converge import Stack, open_stack
+from slurm.stack.join import hosts
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class StackStatus:
     """How a cluster is: `up` (all services do their work, all nodes answer), `degraded`, `down`.
 
     `doing` names a step that was begun and not ended: the same command again goes on with it.
+    `controller` is the one that has the queue; "" where none answers.
     """
 
     name: str
@@ -33,8 +36,10 @@ class StackStatus:
     version: str
     state: str
     doing: str
+    controller: str
     services: tuple[ServiceStatus, ...]
     nodes: dict[str, str]
+    hosts: dict[str, str]
     jobs: dict[str, int]
     enforcement: str
     notes: tuple[str, ...]
@@ -49,10 +54,14 @@ def look(directory: Path) -> StackStatus:
     stack = open_stack(directory)
     services = _services(stack)
     running = [s for s in services if s.state == "running"]
-    controller = any(s.name.startswith("slurmctld") and s.healthy for s in services)
+    healthy = any(s.name.startswith("slurmctld") and s.healthy for s in services)
+    controller = stack.fleet.in_charge() if healthy else ""
     told = stack.fleet.states() if controller else {}
     nodes = {name: told.get(name, "unknown") for name in stack.nodes}
+    # A host that has not joined yet is no fault; one that does not answer any more is.
+    nodes |= {node.name: told[node.name] for node in stack.plan.joined if node.name in told}
     well = all(s.healthy for s in services) and all(map(_in_service, nodes.values()))
+    left = mend.look(stack.fleet).notes(directory) if controller else ()
     return StackStatus(
         name=stack.record.name,
         dir=str(directory),
@@ -60,11 +69,13 @@ def look(directory: Path) -> StackStatus:
         version=stack.record.version,
         state="up" if well else "degraded" if running else "down",
         doing=stack.record.doing,
+        controller=controller,
         services=services,
         nodes=nodes,
+        hosts=hosts(stack, told) if controller else {},
         jobs=stack.fleet.counts() if controller else {},
-        enforcement=stack.plan.cgroups.plugin or f"none: {stack.plan.cgroups.why_not}",
-        notes=(*stack.plan.notices, *(_lingering(stack) if controller else ())),
+        enforcement=stack.plan.enforcement,
+        notes=(*stack.plan.notices, *left),
     )
 
 
@@ -85,16 +96,6 @@ def _services(stack: Stack) -> tuple[ServiceStatus, ...]:
             )
         )
     return tuple(found)
-
-
-def _lingering(stack: Stack) -> tuple[str, ...]:
-    jobs = stack.fleet.lingering()
-    if not jobs:
-        return ()
-    return (
-        f"nobody works on {', '.join(jobs)}, which slurmctld has as running: it was killed when "
-        "they began or ended; scontrol requeue or scancel them",
-    )
 
 
 def _in_service(state: str) -> bool:

@@ -56,7 +56,8 @@ def number(low: int, high: int) -> Kind:
 
     def read(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise Wrong(f"must be {words}, not {brief(value)}", "write it without quotes")
+            fix = "write it without quotes" if isinstance(value, str) else f"such as {low or 1}"
+            raise Wrong(f"must be {words}, not {brief(value)}", fix)
         if not low <= value <= high:
             raise Wrong(f"{brief(value)} is not {words}", f"write {words}")
         return value

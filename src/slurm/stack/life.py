@@ -9,25 +9,27 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from slurm.errors import StackError
 from slurm.stack import record as records
 from slurm.stack import site, switch
-from slurm.stack.build import ensure_image
+from slurm.stack.advice import check_podman
+from slurm.stack.build import ensure_image, ensure_pulled
 from slurm.stack.check import chosen_version
 from slurm.stack.compose import EDGE
 from slurm.stack.containers import containers, network, volumes
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, prove
-from slurm.stack.engine import Engine
-from slurm.stack.fleet import wait_until
+from slurm.stack.engine import Engine, Seen
+from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
-from slurm.stack.plan import subnets
+from slurm.stack.plan import services, subnets
 from slurm.stack.ports import free_ports, is_free
-from slurm.stack.read import FILE_NAME, read_topology
-from slurm.stack.record import Record
-from slurm.stack.render import File, rendered, write
+from slurm.stack.read import FILE_NAME, parse_topology, read_topology
+from slurm.stack.record import PUBLISHED, Record
+from slurm.stack.render import File, readable_folder, rendered, write
 from slurm.stack.state import locked
 from slurm.stack.topology import Topology
 
@@ -43,12 +45,10 @@ def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
     with locked(directory):
         record = records.load(directory) or _new_record(directory, topology)
         check_same(record, topology)
-        (directory / FILE_NAME).write_text(text, encoding="utf-8")
+        record.ask_for(text)
         record.step(record.doing or "up")
         stack = _converged(record, say)
-        prove(stack)
-        register(stack)
-        record.step("")
+        settle(stack)
         return stack
 
 
@@ -68,20 +68,24 @@ def _converged(record: Record, say: Say) -> Stack:
 
 
 def _new_record(directory: Path, topology: Topology) -> Record:
-    taken = records.directory_of(topology.name)
+    check_free(directory, topology.name, topology.engine)
+    return Record(directory, topology.name, topology.engine, chosen_version(topology), site.look())
+
+
+def check_free(directory: Path, name: str, engine: str) -> None:
+    """Refuse a name that another cluster has: its containers would be taken for this one's."""
+    taken = records.directory_of(name)
     if taken is not None and taken != directory and records.load(taken) is not None:
         raise StackError(
-            f"there is a cluster {topology.name!r} in {taken} already",
+            f"there is a cluster {name!r} in {taken} already",
             hint='give this one another name: name = "..." in its cluster.toml',
         )
-    strangers = list(Engine(topology.engine, topology.name).seen().values())
+    strangers = list(Engine(engine, name).seen().values())
     if strangers and strangers[0].directory != str(directory):
         raise StackError(
-            f"containers of a cluster {topology.name!r} are there, made in "
-            f"{strangers[0].directory}",
+            f"containers of a cluster {name!r} are there, made in {strangers[0].directory}",
             hint="give this one another name, or destroy that one",
         )
-    return Record(directory, topology.name, topology.engine, chosen_version(topology), site.look())
 
 
 def check_same(record: Record, topology: Topology) -> None:
@@ -92,11 +96,20 @@ def check_same(record: Record, topology: Topology) -> None:
             f"{topology.version}",
             hint=f"slurm cluster upgrade {record.name} --to {topology.version}",
         )
-    for key in ("name", "engine"):
-        if getattr(record, key) != getattr(topology, key):
+    subnet = topology.network.subnet
+    proven = parse_topology(record.proven) if record.proven else topology
+    fixed = {
+        "name": (record.name, topology.name),
+        "engine": (record.engine, topology.engine),
+        "network.subnet": (record.site.subnet or subnet, subnet),
+        # An empty place would be an empty queue.
+        "controller.state": (proven.controller.state, topology.controller.state),
+    }
+    for key, (now, asked) in fixed.items():
+        if asked not in (now, "auto"):
             raise StackError(
-                f"{key} = {getattr(topology, key)!r}, but the cluster in {record.directory} has "
-                f"{getattr(record, key)!r}, which cannot be changed",
+                f"{key} = {asked!r}, but the cluster in {record.directory} has {now!r}, which "
+                "cannot be changed",
                 hint="make another cluster in another directory",
             )
 
@@ -104,6 +117,8 @@ def check_same(record: Record, topology: Topology) -> None:
 def prepare(record: Record, say: Say, *, save: bool = True) -> None:
     """Networks, ports, images and volumes: what must be there before a container."""
     engine = Engine(record.engine, record.name)
+    if record.engine == "podman":
+        check_podman()
     inner = network(record.name)
     if not engine.has_network(inner):
         asked = record.topology().network.subnet
@@ -113,27 +128,41 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
         record.site = replace(record.site, subnet=engine.make_inner_network(inner, choice))
     engine.make_network(network(record.name, EDGE))
     _choose_ports(record, engine, say)
+    record.site = replace(record.site, without=_not_to_be_had(record))
     if save:
         record.save()
+        if records.directory_of(record.name) is None:
+            # What does not come up must be looked at, and removed, by its name.
+            record.register({})
     plan = record.plan()
     wanted = {c.image for c in containers(plan, record.directory)}
     for image in images(plan).values():
         suite = plan.suite if image.target == "slurm" else plan.topology.database.suite
         if image.name in wanted and ensure_image(record.engine, image, suite):
             say(f"built {image.name}")
+    there = engine.volumes()
     for volume in volumes(plan):
-        engine.make_volume(volume)
+        if volume not in there:
+            engine.make_volume(volume)
+
+
+def _not_to_be_had(record: Record) -> tuple[str, ...]:
+    """Grafana alone has an image that we cannot make; a cluster does without it."""
+    topology = record.topology()
+    wanted = "grafana" in services(topology)
+    there = wanted and ensure_pulled(record.engine, topology.images.grafana)
+    return ("grafana",) if wanted and not there else ()
 
 
 def _choose_ports(record: Record, engine: Engine, say: Say) -> None:
     """A port that another program has is replaced by a free one; our own container's is ours."""
     seen, asked = engine.seen(), read_topology(record.directory / FILE_NAME)
-    wanted = {"login": (asked.login.enabled, asked.login.port)}
-    wanted["slurmrestd"] = (asked.rest.enabled, asked.rest.port)
-    for service, (there, port) in wanted.items():
+    for service in set(services(asked)).intersection(PUBLISHED):
+        table, key = PUBLISHED[service]
+        port = getattr(getattr(asked, table), key)
         now = record.port(service, port)
         running = service in seen and seen[service].running and service in record.ports
-        if not there or (running and record.ports[service][0] == port):
+        if running and record.ports[service][0] == port:
             continue
         found = now if is_free(now) else free_ports(1)[0]
         if found != now:
@@ -149,7 +178,7 @@ def write_files(stack: Stack) -> None:
     write(directory, {n: f for n, f in files.items() if not _is_shared(n)})
     subprocess.run([str(directory / "make-secrets.sh")], check=True, timeout=60)
     write(directory, _login_keys(stack, files))
-    (directory / "shared").mkdir(exist_ok=True)
+    readable_folder(directory / "shared")
     switch.switch(directory / "shared", shared)
 
 
@@ -168,6 +197,13 @@ def _login_keys(stack: Stack, files: dict[str, File]) -> dict[str, File]:
     name = f"login/{stack.plan.users[0].name}"
     own = files[name].text if name in files else ""
     return {name: File(own + private.with_suffix(".pub").read_text())}
+
+
+def settle(stack: Stack) -> None:
+    """See that the cluster does its work, and write down how it is reached."""
+    prove(stack)
+    register(stack)
+    stack.record.done()
 
 
 # ---- who may use it -----------------------------------------------------------------------------
@@ -219,7 +255,7 @@ def down(directory: Path, say: Say, jobs: str = "wait", patience: float = 3600) 
     with locked(directory):
         stack.record.step("down")
         seen = stack.engine.seen()
-        if jobs != "end" and "slurmctld" in seen and seen["slurmctld"].running:
+        if jobs != "end" and _controlled(seen):
             _empty(stack, requeue=jobs == "requeue", patience=patience)
         grace = {c.service: c.grace for c in stack.containers}
         order = [c.service for c in reversed(stack.containers)]
@@ -231,6 +267,16 @@ def down(directory: Path, say: Say, jobs: str = "wait", patience: float = 3600) 
         stack.record.step("")
 
 
+def running_jobs(directory: Path) -> list[str]:
+    """The jobs that would end with the nodes of a cluster; none where no controller runs."""
+    stack = open_stack(directory)
+    return stack.fleet.running(stack.nodes) if _controlled(stack.engine.seen()) else []
+
+
+def _controlled(seen: dict[str, Seen]) -> bool:
+    return any(one.running for name, one in seen.items() if name.startswith("slurmctld"))
+
+
 def _empty(stack: Stack, *, requeue: bool, patience: float) -> None:
     """No job on any node, and none that starts; `up` brings the nodes back into service."""
     fleet = stack.fleet
@@ -238,19 +284,29 @@ def _empty(stack: Stack, *, requeue: bool, patience: float) -> None:
     jobs = fleet.running(stack.nodes)
     if jobs and requeue:
         kept = fleet.requeue(jobs)
-        stack.say(f"{len(jobs) - len(kept)} jobs are back in the queue")
-        if kept:
-            stack.say(f"not to be requeued, waiting for: {', '.join(kept)}")
-    elif jobs:
-        stack.say(f"waiting for {len(jobs)} jobs")
-    if not wait_until(lambda: not fleet.running(stack.nodes), patience):
+        stack.say(f"back in the queue: {len(jobs) - len(kept)} of {some(jobs)}")
+    if not wait_until(_waiting(stack), patience):
         still = fleet.running(stack.nodes)
         fleet.resume(stack.nodes)
         raise StackError(
             f"{len(still)} jobs still run after {patience:g} s; the cluster goes on",
-            evidence=[f"jobs: {', '.join(still[:20])}"],
+            evidence=[some(still)],
             hint="give them more time, --requeue them, or end them with --now",
         )
+
+
+def _waiting(stack: Stack) -> Callable[[], bool]:
+    """Whether all jobs have ended; says which have not, whenever those are others."""
+    told: list[str] = []
+
+    def ended() -> bool:
+        jobs = stack.fleet.running(stack.nodes)
+        if jobs and jobs != told:
+            stack.say(f"waiting for {some(jobs)}")
+        told[:] = jobs
+        return not jobs
+
+    return ended
 
 
 def destroy(directory: Path, say: Say) -> None:

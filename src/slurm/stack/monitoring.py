@@ -1,14 +1,40 @@
-"""Plan -> what Prometheus scrapes and what Grafana finds at its start; pure functions."""
+"""Plan -> what Prometheus scrapes, what Grafana finds at its start, and what our exporter is."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from slurm.stack.compose import EXPORTER_PORT, NODE_EXPORTER_PORT
+import slurm
+from slurm.monitor.alerts import FILE_NAME as RULES
+from slurm.monitor.alerts import alert_rules
+from slurm.monitor.dashboards import dashboard_files
+from slurm.stack.compose import EXPORTER_PORT, NODE_EXPORTER_PORT, WRITTEN
 from slurm.stack.plan import Plan
+from slurm.stack.yaml import dump
 
+#: The part of this package that the exporter is; it needs Python's standard library alone.
+_EXPORTER = ("*.py", *(f"{name}/**/*.py" for name in ("api", "model", "monitor", "runner")))
 # slurmctld's own numbers cost it locks; its makers advise a minute and more.
 _OWN_METRICS = ("jobs", "nodes", "partitions", "scheduler")
+
+
+def monitoring_files(plan: Plan) -> dict[str, str]:
+    """The files of monitoring by their path in the cluster's directory."""
+    if "prometheus" not in plan.addresses:
+        return {}
+    found = {
+        "prometheus/prometheus.yml": dump(prometheus(plan), WRITTEN),
+        f"prometheus/rules/{RULES}": alert_rules(),
+        **{f"exporter/{name}": text for name, text in exporter_files().items()},
+    }
+    if "grafana" in plan.addresses:
+        folder = "grafana/provisioning"
+        found[f"{folder}/datasources/prometheus.yml"] = dump(grafana_source(), WRITTEN)
+        found[f"{folder}/dashboards/slurm.yml"] = dump(grafana_dashboards(), WRITTEN)
+        found.update({f"grafana/dashboards/{n}": text for n, text in dashboard_files().items()})
+    return found
 
 
 def prometheus(plan: Plan) -> dict[str, Any]:
@@ -65,3 +91,14 @@ def grafana_dashboards() -> dict[str, Any]:
         "options": {"path": "/var/lib/grafana/dashboards"},
     }
     return {"apiVersion": 1, "providers": [folder]}
+
+
+@cache
+def exporter_files() -> dict[str, str]:
+    """The exporter's own sources by their path below the folder that its container mounts."""
+    top = Path(slurm.__file__).parent
+    return {
+        f"slurm/{path.relative_to(top).as_posix()}": path.read_text(encoding="utf-8")
+        for pattern in _EXPORTER
+        for path in sorted(top.glob(pattern))
+    }

@@ -7,9 +7,16 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from slurm.api.unshared import FEATURE
 from slurm.errors import StackError
 from slurm.model.hostlist import collapse_hostlist
-from slurm.stack.check import FIRST_NODE_ADDRESS, apart_nodes, chosen_version, node_groups
+from slurm.stack.check import (
+    FIRST_NODE_ADDRESS,
+    PORT_OF_ITS_OWN,
+    apart_nodes,
+    chosen_version,
+    node_groups,
+)
 from slurm.stack.site import Gpu, Site
 from slurm.stack.topology import Nodes, Partition, Topology, User
 from slurm.stack.versions import SUITES, at_least
@@ -31,6 +38,8 @@ _SLOTS = {
 RESERVED_MEMORY = 128
 SLURMD_PORT = 6818
 SLURMDBD_PORT = 6819
+#: The images of a Mac, unless the topology asks for others.
+ARM = "linux/arm64"
 
 
 @dataclass(frozen=True)
@@ -115,9 +124,33 @@ class Plan:
         """The Debian release of the Slurm images."""
         return SUITES[self.version]
 
+    @property
+    def enforcement(self) -> str:
+        """What holds jobs to what they asked for, or why nothing does."""
+        if not self.cgroups.plugin:
+            return f"none: {self.cgroups.why_not}"
+        found = "cgroup/v1" if self.cgroups.plugin == "cgroup/v1" else "cgroup/v2"
+        devices = " and GPUs" if any(node.gpus for node in self.nodes) else ""
+        return f"{found} holds memory{devices}; cores are counted, and a node's own are its limit"
+
     def since(self, version: str) -> bool:
         """Whether this cluster's Slurm is that release or a later one."""
         return at_least(self.version, version)
+
+    @property
+    def joined(self) -> tuple[Node, ...]:
+        """The nodes of other hosts: slurmctld knows them when they have joined."""
+        return tuple(node for node in self.nodes if node.host)
+
+    def srun_ports(self, service: str) -> tuple[int, int]:
+        """The ports of srun in one container: those of a host publish different ones."""
+        low, high = self.topology.network.srun_ports
+        sharing = [s for s in self.addresses if s == "login" or s.startswith("slurmd-")]
+        if service not in sharing:
+            return low, high
+        size = (high - low + 1) // len(sharing)
+        first = low + size * sharing.index(service)
+        return first, first + size - 1
 
     def on_host(self, name: str) -> tuple[Node, ...]:
         """The nodes of one host; the empty name is the host where `up` runs."""
@@ -134,17 +167,17 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
     if subnet == "auto":
         subnet = site.subnet or next(subnets(topology.name, count))
     network = ipaddress.IPv4Network(subnet)
-    addresses = {name: str(network[_SLOTS[name]]) for name in services(topology)}
+    wanted = [name for name in services(topology) if name not in site.without]
+    addresses = {name: str(network[_SLOTS[name]]) for name in wanted}
     cgroups = _cgroups(topology, site, version)
     nodes = tuple(_nodes(topology, groups, site, network, version))
     controllers = [name for name in addresses if name.startswith("slurmctld")]
-    outside = topology.network.address if any(node.host for node in nodes) else ""
     external = topology.database.kind == "external"
     return Plan(
         topology=topology,
         version=version,
         user="slurm",
-        controllers=tuple((name, outside or addresses[name]) for name in controllers),
+        controllers=tuple((name, addresses[name]) for name in controllers),
         nodes=nodes,
         partitions=partitions(topology),
         paths=Paths(),
@@ -161,10 +194,10 @@ def container_plan(topology: Topology, site: Site | None = None) -> Plan:
         subnet=subnet,
         addresses={
             **addresses,
-            **{node.hostname: _inner(network, n) for n, node in enumerate(nodes)},
+            **{n.hostname: _inner(network, i) for i, n in enumerate(nodes) if not n.host},
         },
         site=site,
-        notices=tuple(_notices(topology, cgroups, nodes)),
+        notices=tuple(_notices(topology, site, cgroups)),
     )
 
 
@@ -240,23 +273,25 @@ def _nodes(
     for group in groups:
         for name in group.names:
             host = topology.host(group.host)
-            reached = (host.address if host else topology.network.address) if several else ""
+            # Where hosts are several, each has its own way to a node of the first: by its name.
+            reached = (host.address if host else f"slurmd-{name}") if several else ""
             turn = used.get(group.host, 0)
+            own_port = several and (not group.host or at_least(version, PORT_OF_ITS_OWN))
             gpus = _gpus(group, site, first_of_host=turn == 0, taken=given.get(group.host, 0))
             auto = group.gpus == "auto" and bool(gpus)
             yield Node(
                 name=name,
                 hostname=f"slurmd-{name}",
                 address=reached or _inner(network, number),
-                port=topology.network.node_port + turn if several else SLURMD_PORT,
+                port=topology.network.node_port + turn if own_port else SLURMD_PORT,
                 cpus=group.cpus,
                 memory=group.memory - min(RESERVED_MEMORY, group.memory // 4),
                 gpus=gpus,
                 detect_gpus=auto and gpus[0].vendor == "nvidia" and at_least(version, "24.11"),
-                features=group.features,
+                features=(*group.features, *((FEATURE,) if host and not host.shared else ())),
                 weight=group.weight,
                 host=group.host,
-                platform=group.platform,
+                platform=group.platform or (ARM if host and host.platform == "mac" else ""),
                 limit=group.memory,
             )
             used[group.host] = turn + 1
@@ -312,9 +347,12 @@ def _cgroups(topology: Topology, site: Site, version: str) -> Cgroups:
     return Cgroups("cgroup/v1" if found == "v1" else "autodetect")
 
 
-def _notices(topology: Topology, cgroups: Cgroups, nodes: tuple[Node, ...]) -> Iterator[str]:
+def _notices(topology: Topology, site: Site, cgroups: Cgroups) -> Iterator[str]:
     if cgroups.why_not:
         yield f"jobs are not held to their memory: {cgroups.why_not}"
+    for name in services(topology):
+        if name in site.without:
+            yield f"no {name}: its image is not here and cannot be pulled; `up` tries again"
     apart = apart_nodes(topology)
     if apart:
         yield (
@@ -322,4 +360,4 @@ def _notices(topology: Topology, cgroups: Cgroups, nodes: tuple[Node, ...]) -> I
             "and no runs that need shared files"
         )
     if any(g.gpus == "auto" and g.host for g in topology.nodes):
-        yield "GPUs of other hosts are found when they join"
+        yield 'GPUs of other hosts are not looked for: write gpus = "..." for nodes that have some'

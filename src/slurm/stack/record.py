@@ -18,6 +18,13 @@ from slurm.stack.site import Site
 from slurm.stack.topology import Topology
 
 _FILE = "stack.json"
+#: Where a topology has the port on the host of each service that is published.
+PUBLISHED = {
+    "login": ("login", "port"),
+    "slurmrestd": ("rest", "port"),
+    "prometheus": ("monitoring", "prometheus_port"),
+    "grafana": ("monitoring", "grafana_port"),
+}
 _FORMAT = 1
 
 
@@ -26,7 +33,9 @@ class Record:
     """One cluster: its directory, what was found where it runs, the release that it has.
 
     `ports` are those on the host by service, each as it was asked for and as it is, which differ
-    where another program has it. `doing` names the step that an interruption left unfinished.
+    where another program has it. `doing` names the step that an interruption left unfinished,
+    `proven` is the cluster.toml with which the cluster did its work last, `told` the version of
+    Slurm's files that its daemons have read.
     """
 
     directory: Path
@@ -36,31 +45,39 @@ class Record:
     site: Site
     ports: dict[str, tuple[int, int]] = field(default_factory=dict)
     doing: str = ""
+    proven: str = ""
+    told: str = ""
 
     def save(self) -> None:
         """Write the file anew, in one step."""
         import msgspec
 
         document = {"format": _FORMAT, **msgspec.to_builtins(self, enc_hook=str)}
-        _put(self.directory / _FILE, document)
+        _put(self.directory / _FILE, _text(document))
 
     def step(self, doing: str) -> None:
         """Say on disk what comes next."""
         self.doing = doing
         self.save()
 
+    def done(self) -> None:
+        """The cluster does its work, and it is as its cluster.toml says."""
+        self.proven = (self.directory / FILE_NAME).read_text(encoding="utf-8")
+        self.step("")
+
+    def ask_for(self, text: str) -> None:
+        """Write cluster.toml anew, whole or not at all."""
+        _put(self.directory / FILE_NAME, text)
+
     def topology(self, text: str | None = None) -> Topology:
         """What the cluster's own cluster.toml asks for, or a new one, with what was decided."""
         where = self.directory / FILE_NAME
         asked = read_topology(where) if text is None else parse_topology(text, str(where))
-        return replace(
-            asked,
-            name=self.name,
-            engine=self.engine,
-            version=self.version,
-            login=replace(asked.login, port=self.port("login", asked.login.port)),
-            rest=replace(asked.rest, port=self.port("slurmrestd", asked.rest.port)),
-        )
+        for service, (table, key) in PUBLISHED.items():
+            part = getattr(asked, table)
+            now = replace(part, **{key: self.port(service, getattr(part, key))})
+            asked = replace(asked, **{table: now})
+        return replace(asked, name=self.name, engine=self.engine, version=self.version)
 
     def port(self, service: str, asked: int) -> int:
         """A service's port on the host, where the topology asks for that one."""
@@ -104,7 +121,7 @@ def register(name: str, directory: Path, engine: str, arguments: dict[str, objec
     """Let a cluster be found by its name; `arguments` are those of `Cluster` for it."""
     index = stack_file(name)
     index.parent.mkdir(parents=True, exist_ok=True)
-    _put(index, {"dir": str(directory), "engine": engine, "cluster": arguments})
+    _put(index, _text({"dir": str(directory), "engine": engine, "cluster": arguments}))
 
 
 def forget(name: str, directory: Path) -> None:
@@ -144,7 +161,11 @@ def find(name: str | None) -> Path:
     )
 
 
-def _put(path: Path, document: object) -> None:
+def _text(document: object) -> str:
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _put(path: Path, text: str) -> None:
     fresh = path.with_name(path.name + ".new")
-    fresh.write_text(json.dumps(document, indent=1) + "\n")
+    fresh.write_text(text, encoding="utf-8")
     os.replace(fresh, path)

@@ -9,19 +9,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurm.errors import StackError
-from slurm.monitor.alerts import FILE_NAME as RULES
-from slurm.monitor.alerts import alert_rules
-from slurm.monitor.dashboards import dashboard_files
-from slurm.stack import monitoring
-from slurm.stack.compose import compose, secret_names
+from slurm.stack import hosts
+from slurm.stack.compose import WRITTEN, compose, secret_names
 from slurm.stack.conf import accounting_commands, conf_files, slurmdbd_conf
 from slurm.stack.confcheck import check_files
 from slurm.stack.image import template
+from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.platforms import PLATFORMS, comment, override
 from slurm.stack.yaml import dump
-
-_WRITTEN = "Written by `slurm cluster render`; change cluster.toml, not this file."
 
 
 class File(NamedTuple):
@@ -39,10 +35,10 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
     whole = compose(plan)
     texts = {
         ".env": _env(plan, platform or plan.site.platform),
-        "docker-compose.yml": dump(whole, _WRITTEN + _notices(plan)),
+        "docker-compose.yml": dump(whole, WRITTEN + _notices(plan)),
         **{
             f"docker-compose.override.{other}.yml": dump(
-                override(plan, whole["services"], other), f"{_WRITTEN}\n{comment(other)}"
+                override(plan, whole["services"], other), f"{WRITTEN}\n{comment(other)}"
             )
             for other in PLATFORMS
             if other != "ubuntu"
@@ -52,7 +48,8 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
         **{f"shared/{name}": text for name, text in conf_files(plan).items()},
         **_accounting(plan),
         **_login(plan),
-        **_monitoring(plan),
+        **monitoring_files(plan),
+        **hosts.unshared(plan),
     }
     problems = check_files({Path(n).name: text for n, text in texts.items()}, plan.version)
     if problems:
@@ -65,6 +62,10 @@ def rendered(plan: Plan, platform: str = "") -> dict[str, File]:
     secrets = template("make-secrets.sh").replace("@NAMES@", " ".join(secret_names(plan)))
     return {
         **{name: File(text) for name, text in texts.items()},
+        **{
+            name: File(text, 0o755 if name.endswith(".sh") else 0o644)
+            for name, text in hosts.host_files(plan).items()
+        },
         "entrypoint.sh": File(template("entrypoint.sh"), 0o755),
         "make-secrets.sh": File(secrets, 0o755),
     }
@@ -79,7 +80,7 @@ def _env(plan: Plan, platform: str) -> str:
     if platform != "ubuntu":
         files.append(f"docker-compose.override.{platform}.yml")
     return (
-        f"# {_WRITTEN}\n# Platform: {platform}.\n"
+        f"# {WRITTEN}\n# Platform: {platform}.\n"
         f"COMPOSE_PROJECT_NAME={plan.topology.name}\n"
         f"COMPOSE_PATH_SEPARATOR=:\nCOMPOSE_FILE={':'.join(files)}\n"
     )
@@ -104,19 +105,12 @@ def _login(plan: Plan) -> dict[str, str]:
     return {"login/README": "Public keys of the login node's users, a file each.\n", **keys}
 
 
-def _monitoring(plan: Plan) -> dict[str, str]:
-    if "prometheus" not in plan.addresses:
-        return {}
-    found = {
-        "prometheus/prometheus.yml": dump(monitoring.prometheus(plan), _WRITTEN),
-        f"prometheus/rules/{RULES}": alert_rules(),
-    }
-    if "grafana" in plan.addresses:
-        folder = "grafana/provisioning"
-        found[f"{folder}/datasources/prometheus.yml"] = dump(monitoring.grafana_source(), _WRITTEN)
-        found[f"{folder}/dashboards/slurm.yml"] = dump(monitoring.grafana_dashboards(), _WRITTEN)
-        found.update({f"grafana/dashboards/{n}": text for n, text in dashboard_files().items()})
-    return found
+def readable_folder(path: Path) -> None:
+    """Make a folder that daemons of other users can read once it is mounted, whatever the umask."""
+    for folder in reversed([path, *path.parents]):
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            folder.chmod(0o755)
 
 
 def write(directory: Path, files: dict[str, File]) -> list[str]:
@@ -133,7 +127,7 @@ def write(directory: Path, files: dict[str, File]) -> list[str]:
                 same = path.read_bytes() == file.text.encode()
                 if same and path.stat().st_mode & 0o777 == file.mode:
                     continue
-            path.parent.mkdir(parents=True, exist_ok=True)
+            readable_folder(path.parent)
             fresh = path.with_name(f".{path.name}.new")
             fresh.write_text(file.text, encoding="utf-8")
             fresh.chmod(file.mode)

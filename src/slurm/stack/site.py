@@ -29,7 +29,8 @@ class Site:
     """The facts about a host that a plan needs; the defaults are those of an ordinary Linux host.
 
     `subnet` is one that was found free; without it the first that fits the cluster's name.
-    `cgroup` is `v1`, `v2` or `none`: what may hold jobs to their memory.
+    `cgroup` is `v1`, `v2` or `none`: what may hold jobs to their memory. `without` names services
+    whose image cannot be had here.
     """
 
     user: User = SOMEBODY
@@ -37,6 +38,7 @@ class Site:
     cgroup: str = "v2"
     gpus: tuple[Gpu, ...] = ()
     subnet: str = ""
+    without: tuple[str, ...] = ()
 
 
 def look() -> Site:

@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -83,19 +84,27 @@ def made(directory: Path) -> State:
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Only one process at a time brings this directory's cluster up or down."""
+    """Only one process at a time changes this directory's cluster; the next is told who it is."""
     descriptor = os.open(directory / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             _lock(descriptor)
         except BlockingIOError:
+            holder = os.pread(descriptor, 4096, 0).decode(errors="replace")
             raise StackError(
-                f"another process is bringing the cluster in {directory} up or down",
+                f"{holder or 'another process'} is at work on the cluster in {directory}",
                 hint="wait for it to end, then look with: slurm cluster status",
             ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, _me().encode(), 0)
         yield
     finally:
         os.close(descriptor)
+
+
+def _me() -> str:
+    command = " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return f"{command!r} (process {os.getpid()}, since {time.strftime('%H:%M:%S')})"
 
 
 def _lock(descriptor: int) -> None:

@@ -41,6 +41,10 @@ def switch(directory: Path, files: Mapping[str, str]) -> str:
         fresh.mkdir(parents=True)
         for name, text in files.items():
             (fresh / name).write_text(text, encoding="utf-8")
+            (fresh / name).chmod(0o644)
+        # Daemons of other users read them, whatever the umask was.
+        for made in (fresh, fresh.parent):
+            made.chmod(0o755)
         fresh.rename(folder)
     use(directory, version)
     return before

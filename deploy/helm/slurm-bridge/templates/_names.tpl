@@ -1,6 +1,9 @@
 {{- define "bridge.labels" -}}
 app.kubernetes.io/name: slurm-bridge
 {{- end -}}
+{{- define "bridge.certificate" -}}
+{{- eq .Values.certificateSecret "cert-manager" | ternary "slurm-bridge-certificate" .Values.certificateSecret -}}
+{{- end -}}
 {{- define "bridge.config" -}}
 {{- $config := deepCopy .Values.config -}}
 {{- if ne .Release.Namespace "slurm-bridge" -}}

@@ -33,6 +33,15 @@ connects() { timeout 5 bash -c ': 3<> "/dev/tcp/$0/$1"' "$1" "$2"; }
 
 wait_for() { retry "$1:$2" connects "$1" "$2"; }
 
+# Where there are two controllers, the second may have taken over.
+any_controller() {
+  local host
+  for host in ${SLURM_CONTROLLERS:-slurmctld}; do
+    ! connects "$host" "$SLURMCTLD_PORT" || return 0
+  done
+  return 1
+}
+
 # http_answers PORT PATH [STATUS]: whether the answer's first line has a status that fits.
 http_answers() {
   local line
@@ -87,6 +96,9 @@ identity() {
     fi
   fi
 }
+
+# become USER PROGRAM...: the program instead of this script, without root's rights.
+become() { exec setpriv --reuid "$1" --regid "$1" --clear-groups "${@:2}"; }
 
 # ---- services -------------------------------------------------------------------------------------
 
@@ -174,22 +186,50 @@ accounting() {
 }
 
 slurmd() {
+  local joining=()
   identity root
   users
-  wait_for slurmctld "$SLURMCTLD_PORT"
-  RUNTIME_DIRECTORY=/run/slurm exec slurmd -D -N "$SLURM_NODE"
+  retry slurmctld any_controller
+  if [ -n "${SLURM_HOST_ADDRESS:-}" ]; then
+    # The cluster knows this node by its host's address, which is this container's own, too: what
+    # starts here for this node must not go out and come back in.
+    ip address add "$SLURM_HOST_ADDRESS/32" dev lo 2> /dev/null || true
+    joining=(-Z --conf-server "slurmctld:$SLURMCTLD_PORT" --conf "$(has) $SLURM_NODE_WORDS")
+    say "joins with ${joining[*]}"
+  fi
+  RUNTIME_DIRECTORY=/run/slurm exec slurmd -D -N "$SLURM_NODE" "${joining[@]}"
+}
+
+# has: CPUs and memory of a node that joins, what the topology says at most and never more than this
+# container may use; SLURM_RESERVED is what slurmd itself needs of it.
+has() {
+  local cpus=$SLURM_CPUS memory=$SLURM_MEMORY
+  cpus=$(least "$cpus" "$(nproc)" "$(quota)")
+  memory=$(least "$memory" "$(awk '/^MemTotal:/ {print int($2 / 1024)}' /proc/meminfo)" \
+    "$(mebibytes /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes)")
+  echo "CPUs=$cpus CoresPerSocket=$cpus RealMemory=$((memory - SLURM_RESERVED))"
+}
+
+least() { printf '%s\n' "$@" | grep -E '^[1-9][0-9]{0,9}$' | sort -n | head -n 1; }
+
+mebibytes() { cat "$@" 2> /dev/null | awk '/^[0-9]+$/ {print int($1 / 1048576); exit}'; }
+
+# quota: whole CPUs of the time that the container may have; nothing where there is no limit.
+quota() {
+  { cat /sys/fs/cgroup/cpu.max 2> /dev/null ||
+    paste /sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.cfs_period_us; } \
+    2> /dev/null | awk '$1 ~ /^[0-9]+$/ {n = int($1 / $2); print n ? n : 1}'
 }
 
 slurmrestd() {
   install -d -m 0755 /run/slurm
   users
-  wait_for slurmctld "$SLURMCTLD_PORT"
+  retry slurmctld any_controller
   # A key for the daemons would win over the tokens that its callers bring.
   unset SLURM_SACK_KEY
   export SLURM_JWT=daemon
   # It refuses to be root, or the user of the other daemons.
-  exec setpriv --reuid slurmrest --regid slurmrest --clear-groups \
-    slurmrestd -a rest_auth/jwt "0.0.0.0:$SLURMRESTD_PORT"
+  become slurmrest slurmrestd -a rest_auth/jwt "0.0.0.0:$SLURMRESTD_PORT"
 }
 
 login() {
@@ -200,7 +240,7 @@ login() {
   for kind in ed25519 ecdsa rsa; do
     [ -e "/etc/ssh/keys/$kind" ] || ssh-keygen -q -t "$kind" -N '' -f "/etc/ssh/keys/$kind"
   done
-  wait_for slurmctld "$SLURMCTLD_PORT"
+  retry slurmctld any_controller
   exec /usr/sbin/sshd -D -e -o HostKey=/etc/ssh/keys/ed25519 -o HostKey=/etc/ssh/keys/ecdsa \
     -o HostKey=/etc/ssh/keys/rsa -o PasswordAuthentication=no -o PermitRootLogin=no \
     -o AuthorizedKeysFile='/etc/ssh/authorized_keys/%u .ssh/authorized_keys'
@@ -208,19 +248,20 @@ login() {
 
 slurm-exporter() {
   identity slurm client
-  wait_for slurmctld "$SLURMCTLD_PORT"
-  PYTHONPATH=/opt/slurm-sdk exec python3 -m slurm.cli monitor serve --address 0.0.0.0 \
+  retry slurmctld any_controller
+  PYTHONPATH=/opt/slurm-sdk become slurm python3 -m slurm.monitor serve --address 0.0.0.0 \
     --port "$EXPORTER_PORT"
 }
 
 prometheus() {
-  exec /usr/bin/prometheus --config.file=/etc/prometheus/prometheus.yml \
+  install -d -m 0755 -o prometheus -g prometheus /var/lib/prometheus
+  become prometheus /usr/bin/prometheus --config.file=/etc/prometheus/prometheus.yml \
     --storage.tsdb.path=/var/lib/prometheus --storage.tsdb.retention.time="$PROMETHEUS_KEEP" \
     --web.listen-address=0.0.0.0:9090
 }
 
 node-exporter() {
-  exec /usr/bin/prometheus-node-exporter --path.rootfs=/host --path.procfs=/host/proc \
+  become prometheus /usr/bin/prometheus-node-exporter --path.rootfs=/host --path.procfs=/host/proc \
     --path.sysfs=/host/sys --web.listen-address=0.0.0.0:9100
 }
 
@@ -229,8 +270,21 @@ node-exporter() {
 # `scontrol ping` is content when any controller answers: this one must.
 health_slurmctld() { scontrol ping | grep -Eq " at $(hostname) is UP"; }
 
-# slurmd answers for itself; whether slurmctld has it in service is asked elsewhere.
-health_slurmd() { scontrol show slurmd "$SLURM_NODE" | grep -q '^Slurmd PID'; }
+# Of two controllers one has the queue; the other stands by and refuses to tell about it.
+health_in-charge() {
+  local alone=/run/slurmctld/alone.conf
+  sed -E "/^SlurmctldHost=$(hostname)(\(|$)/!{/^SlurmctldHost=/d}" /etc/slurm/slurm.conf > "$alone"
+  SLURM_CONF=$alone timeout 10 squeue --noheader > /dev/null 2>&1
+}
+
+# slurmd answers for itself; whether slurmctld has it in service is asked elsewhere. scontrol knows
+# SlurmdPort alone, and a node may have another.
+health_slurmd() {
+  local conf=/etc/slurm/slurm.conf
+  [ -e "$conf" ] || conf=/run/slurm/conf/slurm.conf
+  printf 'SlurmdPort=%s\nInclude %s\n' "${SLURM_NODE_PORT:-6818}" "$conf" > /run/slurm-health.conf
+  SLURM_CONF=/run/slurm-health.conf scontrol show slurmd "$SLURM_NODE" | grep -q '^Slurmd PID'
+}
 
 # Asks through slurmdbd for what lies in the database.
 health_slurmdbd() {
@@ -252,7 +306,10 @@ health_login() {
 
 health_prometheus() { http_answers 9090 /-/ready; }
 health_node-exporter() { http_answers 9100 /metrics; }
-health_slurm-exporter() { http_answers "$EXPORTER_PORT" /metrics; }
+health_slurm-exporter() { http_answers "$EXPORTER_PORT" /-/ready; }
+
+# Where hosts are several each container publishes its own ports for srun; slurm.conf includes this.
+[ -z "${SRUN_PORTS:-}" ] || echo "SrunPortRange=$SRUN_PORTS" > /run/srun-ports.conf
 
 role=${1:-}
 if [ "$role" = health ]; then

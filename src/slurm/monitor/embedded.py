@@ -1,0 +1,109 @@
+"""The embedded scheduler as a source: the same snapshots, out of its own lists."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from slurm.api.backend import Backend
+from slurm.api.slurm_answers import PartitionStatus
+from slurm.api.slurm_commands import JobStatus
+from slurm.model.states import parse_state
+from slurm.monitor.nodes import Gres, NodeRow
+from slurm.monitor.nodes import parse_state as parse_node_state
+from slurm.monitor.queue import JobRow
+from slurm.monitor.sharing import Sharing
+from slurm.monitor.snapshot import Snapshot
+
+
+class EmbeddedSource:
+    """Asks the embedded scheduler, which has none of Slurm's commands."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._user = _user()
+        self.calls = 0
+
+    def often(self, before: Snapshot | None) -> Snapshot:
+        """Jobs, this machine as a node, and its one partition."""
+        self.calls += 3
+        parts = tuple(PartitionStatus(**part) for part in self._backend.partitions())
+        name = parts[0].name
+        return Snapshot(
+            taken=time.time(),
+            rows={repr(job): job_row(job, self._user, name) for job in self._backend.queue()},
+            nodes=tuple(node_row(node) for node in self._backend.nodes()),
+            partitions=parts,
+        )
+
+    def seldom(self, snapshot: Snapshot) -> Sharing:
+        """Nobody shares it."""
+        return Sharing()
+
+
+def job_row(job: JobStatus, user: str, partition: str) -> JobRow:
+    """A job of the embedded scheduler as the queue shows it."""
+    state = parse_state(job.state)
+    waits = state.phase == "pending"
+    return JobRow(
+        job_id=job.job_id,
+        state=state.value,
+        phase=state.phase,
+        reason=job.reason if waits else "",
+        user=user,
+        account="",
+        partition=partition,
+        qos="",
+        cpus=0,
+        nodes=0 if waits else 1,
+        memory=0,
+        gpus=0,
+        submit=_whole(job.submit),
+        eligible=None,
+        start=_whole(job.start),
+        end=_whole(job.end),
+        limit=None,
+        priority=0,
+        restarts=job.restarts,
+        node_list=job.nodes,
+        name=job.name,
+        tasks=1,
+    )
+
+
+def node_row(node: Mapping[str, Any]) -> NodeRow:
+    """This machine as a node."""
+    state, flags = parse_node_state(str(node["state"]))
+    cards, used = int(node.get("gpus") or 0), int(node.get("allocated_gpus") or 0)
+    return NodeRow(
+        name=str(node["name"]),
+        state=state,
+        flags=flags,
+        cpus=int(node["cpus"]),
+        allocated_cpus=int(node["allocated_cpus"]),
+        idle_cpus=int(node["cpus"]) - int(node["allocated_cpus"]),
+        load=None,
+        memory=int(node["memory"]) << 20,
+        allocated_memory=int(node["allocated_memory"]) << 20,
+        free_memory=None,
+        gres=(Gres("gpu", "", cards, used),) if cards else (),
+        version="",
+        reason=str(node.get("reason") or ""),
+        since=None,
+        partitions=tuple(node.get("partitions") or ()),
+    )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
+
+
+def _user() -> str:
+    import getpass
+
+    try:
+        return re.sub(r"\s", "_", getpass.getuser())
+    except (KeyError, OSError):
+        return ""

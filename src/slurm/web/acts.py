@@ -1,0 +1,78 @@
+"""What a viewer may do to a job: cancel, hold, release, requeue, as far as Slurm allows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from slurm.api.backend import JobKey
+from slurm.errors import CommandRefused
+from slurm.model.states import parse_state
+from slurm.web.details import JOB_ID, Detail, command
+from slurm.web.sessions import Session
+from slurm.web.site import Site
+
+
+@dataclass(frozen=True)
+class Act:
+    """One thing that can be done; the words are for a button, a question and what was done."""
+
+    name: str
+    button: str
+    question: str
+    done: str
+    #: The phases of a job that it makes sense in.
+    phases: tuple[str, ...]
+    command: tuple[str, ...]
+    harm: bool = False
+
+
+ACTS = {
+    act.name: act
+    for act in (
+        Act("cancel", "Cancel", "It ends at once and cannot be resumed.", "was cancelled",
+            ("pending", "active"), ("scancel",), True),
+        Act("hold", "Hold", "It does not start before it is released.", "is held",
+            ("pending",), ("scontrol", "hold")),
+        Act("release", "Release", "It starts when its turn comes.", "was released",
+            ("pending",), ("scontrol", "release")),
+        Act("requeue", "Requeue", "It ends now and runs again from the begin.", "was requeued",
+            ("active", "finished"), ("scontrol", "requeue"), True),
+    )
+}  # fmt: skip
+
+
+def offered(site: Site, found: Detail) -> list[Act]:
+    """What can be done to a job now; nothing where the dashboard only shows."""
+    if site.rules.read_only or found.row is None:
+        return []
+    phase = parse_state(found.state).phase
+    held = found.row.reason.startswith(("JobHeld", "JobHold"))
+    skipped = "hold" if held else "release"
+    return [act for act in ACTS.values() if phase in act.phases and act.name != skipped]
+
+
+def carry_out(site: Site, session: Session, found: Detail, act: Act, submit: str) -> None:
+    """Do it, where the job is still the one that was shown: ids are used again."""
+    row = found.row
+    if site.rules.read_only:
+        raise CommandRefused("this dashboard only shows", hint="start it without --read-only")
+    if row is None or not JOB_ID.match(found.job_id) or submit != str(row.submit):
+        raise CommandRefused(f"job {found.job_id} is not in the queue any more")
+    backend = site.cluster.backend
+    if backend.kind in ("embedded", "rest"):
+        key = JobKey(found.job_id, found.run, float(row.submit or 0))
+        if not found.run or not backend.request(act.name, _elements(found, key, site)):
+            raise CommandRefused(f"job {found.job_id} cannot be reached any more")
+        return
+    code, out, words = command(site, session, [*act.command, found.job_id])
+    if code != 0:
+        said = [line for line in (words or out).splitlines() if line.strip()]
+        raise CommandRefused(said[-1] if said else f"{act.command[0]} ended with {code}")
+
+
+def _elements(found: Detail, key: JobKey, site: Site) -> list[JobKey]:
+    """Of an array as a whole, which these schedulers know by its elements alone, all of them."""
+    rows = site.collector.view().snapshot
+    base = f"{found.job_id}_"
+    own = [r.job_id for r in rows.rows.values() if r.job_id.startswith(base)] if rows else []
+    return [replace(key, job_id=job) for job in own] or [key]

@@ -1,0 +1,168 @@
+"""The site: what all pages share, the collector's last word, what was seen before, and look-ups."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from slurm.api.slurm_answers import parse_config, show_config_command
+from slurm.errors import SlurmError
+from slurm.monitor.collector import Collector, View
+from slurm.monitor.events import Event
+from slurm.monitor.snapshot import Snapshot
+from slurm.web.groups import Group, grouped
+from slurm.web.history import History, parse_past, past_command
+from slurm.web.kept import Bucket, Kept
+from slurm.web.logfiles import Opener
+from slurm.web.sessions import Session
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+#: Look-ups of single jobs and runs, of all viewers together: at once, and a second.
+QUESTIONS = (40.0, 1.0)
+#: Rendered pages that are kept for other viewers.
+PAGES = 64
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a page is made of: one moment of the cluster, as one viewer may see it."""
+
+    view: View
+    snapshot: Snapshot
+    groups: Mapping[str, Group]
+    #: Grows with every snapshot.
+    version: int
+    session: Session
+
+    @property
+    def now(self) -> float:
+        """The controller's time now, by the time since it told its own."""
+        told = self.snapshot.controller.now or self.snapshot.taken
+        return told + (self.view.age if self.view.snapshot is not None else 0)
+
+    @property
+    def trouble(self) -> str:
+        """Why the data are old; "" while all is well."""
+        return self.view.health.problem if self.view.health.in_a_row else ""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the one who started the dashboard allows."""
+
+    read_only: bool = False
+    #: Everybody comes with a Slurm token, and is only served what that user may see.
+    per_user: bool = False
+
+
+@dataclass
+class Site:
+    """The pages' common ground; `start` begins to listen to the collector."""
+
+    collector: Collector
+    cluster: Cluster
+    opener: Opener
+    rules: Rules = field(default_factory=Rules)
+    history: History = field(default_factory=History)
+    #: Answers of the scheduler and of run directories about one thing.
+    answers: Kept = field(default_factory=lambda: Kept(300, Bucket(*QUESTIONS)))
+    pages: Kept = field(default_factory=lambda: Kept(PAGES))
+    logs: Kept = field(default_factory=lambda: Kept(PAGES))
+    #: The cluster's name, and what users may not see of each other (`PrivateData`).
+    name: str = ""
+    private: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        """Nothing is known yet."""
+        self._groups: dict[str, Group] = {}
+        self._version = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._soon = threading.Lock()
+
+    # ---- what the collector tells ---------------------------------------------------------------
+
+    def start(self) -> None:
+        """Listen to the collector, and let it begin."""
+        self.collector.listen(self._heard)
+        threading.Thread(target=self._ask_past, name="past", daemon=True).start()
+        self.collector.start()
+
+    def _heard(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
+        self.history.heard(snapshot, events)
+        self._groups = grouped(snapshot.rows.values(), self.history.ended, self._groups)
+        self._version += 1
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the server is going down
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _ask_past(self) -> None:
+        """What was before, asked for once; a cluster without accounting has no past."""
+        backend = self.cluster.backend
+        with contextlib.suppress(SlurmError):
+            if backend.kind == "embedded":
+                self.name = "embedded"
+                return
+            commands = [show_config_command(), past_command(time.time())]
+            told = [text if code == 0 else "" for code, text, _ in backend.look(commands, 60)]
+            settings = parse_config(told[0]) if told else {}
+            self.name = settings.get("ClusterName", "")
+            words = settings.get("PrivateData", "").lower().split(",")
+            self.private = frozenset(word.strip() for word in words)
+            if len(told) > 1:
+                self.history.add_past(*parse_past(told[1]))
+
+    # ---- what pages see -------------------------------------------------------------------------
+
+    def scene(self, session: Session) -> Scene:
+        """The cluster as one viewer may see it; asks nobody."""
+        view = self.collector.view()
+        snapshot = view.snapshot or Snapshot(time.time())
+        groups: Mapping[str, Group] = self._groups
+        scene = Scene(view, snapshot, groups, self._version, session)
+        return self._own_part(scene) if self.hides("jobs", session) else scene
+
+    def hides(self, what: str, session: Session) -> bool:
+        """Whether Slurm keeps something from other users (`PrivateData`) and so do we."""
+        return bool(session.user) and what in self.private
+
+    def _own_part(self, scene: Scene) -> Scene:
+        user = scene.session.user
+        rows = {text: row for text, row in scene.snapshot.rows.items() if row.user == user}
+        groups = {base: one for base, one in scene.groups.items() if one.row.user == user}
+        return replace(scene, snapshot=replace(scene.snapshot, rows=rows), groups=groups)
+
+    # ---- waking those who watch -----------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Remember the loop that the streams run in."""
+        self._loop = asyncio.get_running_loop()
+
+    def _wake(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
+
+    async def changed(self, seconds: float) -> None:
+        """Return when there is a new snapshot, or after a while."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+    def look_again(self) -> None:
+        """Collect once more, soon, after somebody changed something; many wishes are one."""
+        if self._soon.acquire(blocking=False):
+            threading.Thread(target=self._collect, name="again", daemon=True).start()
+
+    def _collect(self) -> None:
+        try:
+            time.sleep(0.5)  # the controller takes a moment to act
+            self.answers.forget()
+            self.collector.collect()
+        finally:
+            self._soon.release()
