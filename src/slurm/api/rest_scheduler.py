@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ _COMPLETE_SINCE = "v0.0.45"
 _USUAL_ARRAY = "1001"
 #: Of a job that has ended meanwhile: unknown, or over.
 _ENDED = frozenset({2017, 2021})
+#: How long nobody may listen where slurmrestd was, and how often that is looked at.
+_AWAY_S = 10.0
+_AGAIN_S = 0.5
 
 
 class Refused(AgentError):
@@ -214,15 +218,24 @@ class RestScheduler:
             raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """One request; a refusal may be the caller's to explain."""
-        self.calls += 1
-        try:
-            return self.client.call(method, path, **more)
-        except errors.RestRefused as error:
-            raise Refused(error.message, error.number) from error
-        except errors.RestError as error:
-            kind = "timeout" if error.perhaps_done and method == "POST" else "unreachable"
-            raise AgentError(kind, error.message, error.evidence, error.hint) from error
+        """One request; a refusal may be the caller's to explain.
+
+        One that surely did not arrive is sent again for a while: slurmrestd may be starting anew.
+        """
+        end = time.monotonic() + _AWAY_S
+        while True:
+            self.calls += 1
+            try:
+                return self.client.call(method, path, **more)
+            except errors.RestRefused as error:
+                raise Refused(error.message, error.number) from error
+            except errors.RestError as error:
+                nobody = isinstance(error.__cause__, ConnectionRefusedError)
+                if nobody and not error.perhaps_done and time.monotonic() < end:
+                    time.sleep(_AGAIN_S)
+                    continue
+                kind = "timeout" if error.perhaps_done and method == "POST" else "unreachable"
+                raise AgentError(kind, error.message, error.evidence, error.hint) from error
 
     def _user(self) -> str:
         """Whom the token is for."""
