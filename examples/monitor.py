@@ -14,7 +14,7 @@ def nap(seconds: float) -> float:
 
 
 with Cluster(*sys.argv[1:]) as cluster:
-    job = nap(30)
+    job = nap(120)
     next(iter(job.tail(follow=True)))  # its first line: it runs now
     mine = [row for row in cluster.queue() if row.name == "watched"]
     print("in the queue:", [row.state for row in mine])

@@ -1,6 +1,7 @@
 """The exporter with a collector that is told when to collect: `exporter.py`."""
 
 import os
+import sys
 import threading
 import time
 from typing import Any
@@ -11,10 +12,12 @@ import slurm
 from slurm.api.backend import connect
 from slurm.monitor import Collector
 from slurm.monitor.exporter import Exporter, ExporterServer
+from slurm.monitor.serving import TURN
 from slurm.monitor.webconfig import WebConfig
 
 
 def main() -> None:
+    sys.setswitchinterval(TURN)
     collector = Collector(connect("local", "~/slurm_jobs"))
     server = ExporterServer(Exporter(collector), "127.0.0.1", 0, WebConfig())
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -239,8 +239,17 @@ def stack_file(name: str) -> Path:
 
 
 def stack_names() -> list[str]:
-    """The names of the clusters that were brought up here."""
-    return sorted(path.stem for path in stack_file("any").parent.glob("*.json"))
+    """The names of the clusters that were brought up here; one whose directory is gone is none."""
+    return sorted(path.stem for path in stack_file("any").parent.glob("*.json") if _is_there(path))
+
+
+def _is_there(index: Path) -> bool:
+    import json
+
+    try:
+        return Path(json.loads(index.read_text(encoding="utf-8"))["dir"]).is_dir()
+    except (OSError, ValueError, KeyError):
+        return True  # whoever opens it says what is wrong with it
 
 
 def load_stack(name: str) -> dict[str, Any]:
@@ -261,6 +270,7 @@ def load_stack(name: str) -> dict[str, Any]:
     if not entry["cluster"]:
         raise ConfigError(
             f"the cluster {name!r} has no login node that could be reached from here",
-            hint="write [login] enabled = true into its cluster.toml, then: slurm cluster apply",
+            hint=f"slurm cluster status {name} shows one that did not come up; else write "
+            "[login] enabled = true into its cluster.toml, then: slurm cluster apply",
         )
     return dict(entry["cluster"])

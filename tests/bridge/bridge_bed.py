@@ -20,7 +20,7 @@ from bridge_processes import Daemon, free_port
 from bridge_slurm import SlurmRest
 
 from slurm.bridge.kube import MERGE, STRATEGIC, Kube, KubeError
-from slurm.bridge.kube_types import Pod
+from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.names import JOB
 from slurm.bridge.service import Bridge
 from slurm.bridge.settings import Settings, parse_settings
@@ -225,6 +225,15 @@ class Bed:
             f"waited in vain: {name} {what}; it is {pod}; {await self.events(name)}"
         )
 
+    async def until_node(self, name: str, holds: Callable[[Node], bool], what: str) -> None:
+        for _ in range(int(PATIENCE * 5)):
+            with contextlib.suppress(KubeError):
+                content = await self.kube.ask("GET", f"/api/v1/nodes/{name}")
+                if holds(msgspec.json.decode(content, type=Node, strict=False)):
+                    return
+            await asyncio.sleep(0.2)
+        raise AssertionError(f"waited in vain: node {name} {what}")
+
     async def running(self, *names: str) -> list[Pod]:
         found = []
         for name in names:
@@ -282,10 +291,11 @@ class RunningBridge:
     def __init__(self, bridge: Bridge, task: asyncio.Task[None]) -> None:
         self.bridge, self.task = bridge, task
 
-    def errors(self) -> float:
-        """How many requests to Slurm have failed."""
+    def errors(self, kind: str) -> float:
+        """How many requests to Slurm have failed in this way."""
         rows = [s for m in self.bridge.metrics.rest_errors.collect() for s in m.samples]
-        return sum(row.value for row in rows if row.name.endswith("_total"))
+        mine = [r for r in rows if r.name.endswith("_total") and r.labels["kind"] == kind]
+        return sum(row.value for row in mine)
 
     async def stop(self) -> None:
         self.task.cancel()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,11 +123,11 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
             await bed.create("stays")
             (before,) = await bed.running("stays")
 
-            async def unharmed(why: str) -> None:
+            async def unharmed(why: str, kind: str) -> None:
                 name = why.replace(" ", "-")
                 await bed.create(name)
-                seen = running.errors()
-                await bed.until(lambda: running.errors() >= seen + 4, f"it notices: {why}")
+                seen = running.errors(kind)
+                await bed.until(lambda: running.errors(kind) >= seen + 4, f"it notices: {why}")
                 pod = await bed.get("stays")
                 assert pod is not None, why
                 assert pod.metadata.deletionTimestamp is None, why
@@ -135,21 +137,21 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
 
             # slurmrestd away.
             road.lead(None)
-            await unharmed("slurmrestd away")
+            await unharmed("slurmrestd away", "RestUnreachable")
             # An API that is not served is answered with 404 in plain text.
             body = (
                 b"HTTP/1.1 404 NOT FOUND\r\nContent-Length: 9\r\nContent-Type: text/plain\r\n\r\n"
             )
             road.lead(None, body + b"Not Found")
-            await unharmed("version not served")
+            await unharmed("version not served", "RestVersionNotServed")
             # The token has run out.
             road.lead(slurm_rest.rest_port)
             await bed.until(running.bridge.scheduler.view.fresh, "Slurm is back")  # type: ignore[union-attr]
             slurm_rest.write_token(2)
             try:
-                seen = running.errors()
-                await bed.until(lambda: running.errors() > seen, "the token's time is over")
-                await unharmed("token expired")
+                refused = "RestTokenRefused"
+                await bed.until(lambda: running.errors(refused) > 0, "the token's time is over")
+                await unharmed("token expired", refused)
             finally:
                 slurm_rest.write_token()
             await bed.running("slurmrestd-away", "version-not-served", "token-expired")
@@ -170,10 +172,8 @@ def test_slurm_unreachable_freezes_everything_and_then_all_goes_on(
 
 
 def test_another_cluster_behind_the_url_is_not_believed(
-    world: World, slurm_rest: SlurmRest, tmp_path_factory: pytest.TempPathFactory
+    world: World, slurm_rest: SlurmRest
 ) -> None:
-    import tempfile
-
     async def scenario(bed: Bed, other: SlurmRest) -> None:
         async with Road(slurm_rest.rest_port) as road:
             running = await bed.bridge(slurm={"url": f"http://127.0.0.1:{road.port}"})
@@ -181,8 +181,7 @@ def test_another_cluster_behind_the_url_is_not_believed(
             await bed.create("stays")
             await bed.running("stays")
             road.lead(other.rest_port)
-            seen = running.errors()
-            await bed.until(lambda: running.errors() >= seen + 4, "it notices")
+            await bed.until(lambda: running.errors("WrongCluster") >= 4, "it notices")
             pod = await bed.get("stays")
             assert pod is not None
             assert pod.metadata.deletionTimestamp is None
@@ -193,6 +192,9 @@ def test_another_cluster_behind_the_url_is_not_believed(
 
     with tempfile.TemporaryDirectory(prefix="other-", dir="/tmp") as place:
         other = SlurmRest(Path(place), name="other")
+        # One key for both, so that the other believes the bridge's token.
+        (Path(place) / "etc").mkdir()
+        shutil.copy(slurm_rest.folder / "etc" / "jwt.key", Path(place) / "etc" / "jwt.key")
         try:
             other.start()
             world(lambda bed: scenario(bed, other), nodes=1)

@@ -38,7 +38,9 @@ def test_slurmrestd_behind_tls_is_believed_only_with_the_right_authority(
         async with Road(slurm_rest.rest_port, tls) as road:
             url = f"https://127.0.0.1:{road.port}"
             wrong = await bed.bridge(slurm={"url": url, "caFile": str(tmp_path / "wrong")})
-            await bed.until(lambda: wrong.errors() >= 2, "it refuses the certificate")
+            await bed.until(
+                lambda: wrong.errors("RestUnreachable") >= 2, "it refuses the certificate"
+            )
             assert wrong.bridge.problems() == ["Slurm does not answer"]
             await wrong.stop()
             await bed.bridge(slurm={"url": url, "caFile": str(tmp_path / "right")})

@@ -36,7 +36,7 @@ PROMISES: dict[str, tuple[str, ...]] = {
         "after a requeue: attempt 1 went on after step 5 or later: True",
     ),
     "training_checkpoints": (
-        "trained 60 epochs, w = 3.00",
+        "trained 500 epochs, w = 3.00",
         "attempts: 2 - first: Unfinished: stopped by SIGUSR2",
         "the last one began later than at 0: True",
     ),

@@ -143,6 +143,8 @@ def test_the_generated_tables_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_no_page_installs_another_projects_package_from_an_index() -> None:
-    for page in PAGES:
-        assert re.search(r"(pip|uv|pipx)( \w+)? (install|add) slurm-sdk", page.read_text()) is None
+def test_nothing_installs_another_projects_package_from_an_index() -> None:
+    """There the name is another project's: pages and hints name a clone, or what is missing."""
+    wrong = re.compile(r"(?:pip|uv|pipx)(?: \w+)? (?:install|add) [\"']?slurm-sdk|slurm-sdk\[\w")
+    code = (ROOT / "src").rglob("*.py")
+    assert [path for path in (*PAGES, *code) if wrong.search(path.read_text())] == []

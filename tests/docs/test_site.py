@@ -35,6 +35,9 @@ def test_the_site_builds_strictly_and_needs_no_other_host(tmp_path: Path) -> Non
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("index.html", "start.html", "examples/first_tasks.py.html", "llms.txt"):
         assert (tmp_path / name).exists(), name
+    told = re.findall(r"\]\(([^)#:]+)", (tmp_path / "llms.txt").read_text())
+    assert len(told) > 30
+    assert [name for name in told if not (tmp_path / name).exists()] == []
     loads = re.compile(r"<(?:script|img|iframe)[^>]* src=.https?:|<link[^>]*stylesheet[^>]*https?:")
     for page in tmp_path.rglob("*.html"):
         assert loads.search(page.read_text()) is None, page

@@ -45,7 +45,7 @@ def until(what: str, true: Callable[[], object], seconds: float = 60) -> None:
         time.sleep(0.2)
 
 
-def sbatch(*options: str, script: str = "sleep 300") -> str:
+def sbatch(*options: str, script: str = "sleep 1800") -> str:
     """Submit a script; its job id."""
     words = ["sbatch", "--parsable", "--output=/dev/null", *options, "--wrap", script]
     return _slurm(*words).strip()
@@ -103,6 +103,14 @@ class Served:
             if line.startswith(series + " "):
                 return float(line.rpartition(" ")[2])
         return None
+
+
+def commands_follow_collections(one: Served) -> bool:
+    """Whether Slurm was asked four things for each collection, and four more every two minutes."""
+    commands = one.value("slurm_sdk_commands_total") or 0
+    collections = one.value("slurm_sdk_collections_total") or 0
+    age = time.time() - (one.value("slurm_sdk_start_timestamp_seconds") or 0)
+    return 0 < commands <= 4 * (collections + 1) + 4 * (age // 120 + 1)
 
 
 @contextmanager

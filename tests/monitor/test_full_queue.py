@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import Served, exporting, sbatch, until
+from conftest import Served, commands_follow_collections, exporting, sbatch, until
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -94,9 +94,7 @@ def test_ten_scrapers_and_jobs_that_come_and_go(
         # Nothing of what is over is kept: the second half needs no more than the first.
         half = len(sizes) // 2
         assert max(sizes[half:]) < max(sizes[: half + 1]) + 15
-        commands = one.value("slurm_sdk_commands_total") or 0
-        collections = one.value("slurm_sdk_collections_total") or 0
-        assert commands <= 4 * (collections + 1) + 4 * (collections // 100 + 2)
+        assert commands_follow_collections(one)
         assert one.value('slurm_sdk_jobs_vanished_total{partition="main"}') == 0
 
 

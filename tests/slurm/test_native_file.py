@@ -83,7 +83,7 @@ def test_a_file_makes_a_cluster_that_is_used_by_name_and_changed(
         assert [row.job_id for row in cluster.backend.queue()] == [held.id]
         held.cancel()
 
-    assert cli("cluster", "exec", "plain", "sinfo", "-h", "-o", "%P") == 0
+    assert cli("cluster", "exec", "plain", "sinfo", "--noheader", "--format=%P") == 0
     assert cli("cluster", "logs", "plain", "slurmctld") == 0
     said = capfd.readouterr().out
     assert said.startswith("short*\n") and "slurmctld: " in said
@@ -94,6 +94,10 @@ def test_a_file_makes_a_cluster_that_is_used_by_name_and_changed(
 @pytest.mark.full
 def test_a_file_that_slurm_refuses_leaves_the_cluster_as_it_was(folder: Path) -> None:
     native_life.up(folder, parse_topology(TEXT), TEXT)
+    native_life.up(folder, parse_topology(TEXT), TEXT)  # all is well: nothing happens
+    more = TEXT.replace("a[1-2]", "a[1-3]")
+    with pytest.raises(StackError, match="is up, and its file asks for something else"):
+        native_life.up(folder, parse_topology(more), more)
     bad = TEXT + '[conf]\nslurm = ["SelectTypeParameters=CR_Nonsense"]\n'
     with pytest.raises(StackError, match="slurmctld"):
         native_life.apply(folder, bad)
@@ -109,9 +113,9 @@ def test_a_node_with_jobs_is_not_removed(folder: Path) -> None:
     env = {**os.environ, **running.env}
     subprocess.run(argv, env=env, check=True, timeout=60, cwd="/")
     fewer = TEXT.replace("a[1-2]", "a1")
-    look = ["sinfo", "-h", "-n", "a2", "-o", "%t"]
-    end = time.monotonic() + 60
-    while "mix" not in subprocess.run(look, env=env, capture_output=True, text=True).stdout:
+    look = ["squeue", "-h", "-t", "RUNNING", "-w", "a2"]
+    end = time.monotonic() + 120
+    while not subprocess.run(look, env=env, capture_output=True, text=True).stdout:
         assert time.monotonic() < end
         time.sleep(0.2)
     with pytest.raises(StackError, match="jobs run on a2"):

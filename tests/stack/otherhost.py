@@ -81,12 +81,14 @@ class OtherHost:
     def __exit__(
         self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
     ) -> None:
-        listed = self.podman("ps", "--all", "--quiet").split()
-        if listed:
-            self.podman("rm", "--force", "--depend", "--time", "5", *listed)
-        for pid in self._daemons:
-            os.kill(pid, 15)
-        run("ip", "netns", "delete", self.name)
+        try:
+            listed = self.podman("ps", "--all", "--quiet").split()
+            if listed:
+                self.podman("rm", "--force", "--depend", "--time", "5", *listed)
+        finally:
+            for pid in self._daemons:
+                os.kill(pid, 15)
+            run("ip", "netns", "delete", self.name)
         # Overlays that were mounted below are gone with their containers.
         subprocess.run(["umount", f"{self.folder}/storage/overlay"], capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -66,13 +66,19 @@ def test_a_change_that_ends_slurmctld_is_taken_back(lab: Lab) -> None:
     assert health.look(lab.directory).state == "up"
 
 
-def test_a_change_of_a_nodes_size_makes_the_nodes_anew_and_nobody_else(lab: Lab) -> None:
+def node_memory(lab: Lab) -> set[int]:
+    """What Slurm gives to jobs of each node, in MiB."""
+    return set(map(int, lab.user("sinfo", "-h", "-N", "-o", "%m").split()))
+
+
+def test_nodes_of_another_size_are_made_anew_and_services_come_and_go(lab: Lab) -> None:
     text = f'{lab.text}[[nodes]]\nnames = "n[1-2]"\nmemory = "3GiB"\n[rest]\nenabled = true\n'
+    before = node_memory(lab)
     done = change.apply(lab.directory, text, lab.said.append)
-    assert set(done.renewed) == {"slurmd-n1", "slurmd-n2"}
+    assert {"slurmd-n1", "slurmd-n2"} <= set(done.renewed)
+    assert not {"mysql", "slurmdbd", "login"} & set(done.renewed)
     assert done.new == ("slurmrestd",)
-    memory = lab.user("sinfo", "-h", "-N", "-o", "%m").split()
-    assert set(memory) == {"3072"}
+    assert node_memory(lab) == {1024 + each for each in before}
     assert change.compare(lab.directory, text).nothing
     gone = change.apply(lab.directory, lab.text, lab.said.append)
     assert gone.removed == ("slurmrestd",)
@@ -220,8 +226,27 @@ def test_a_cluster_that_is_down_can_be_backed_up_and_comes_back_elsewhere(
     life.destroy(elsewhere.directory, lab.said.append)
 
 
-def test_two_clusters_live_side_by_side(fresh_lab: Callable[..., Lab], lab: Lab) -> None:
-    other = fresh_lab("[[nodes]]\nnames = 'm1'\n")
+# A node that is in no default partition, and in none where root's own account may run.
+_PARTITIONS = """
+[[nodes]]
+names = "m[1-2]"
+[[partitions]]
+name = "debug"
+nodes = "m1"
+default = true
+[[partitions]]
+name = "physics"
+nodes = "m2"
+accounts = ["physics"]
+[[accounts]]
+name = "physics"
+"""
+
+
+def test_two_clusters_live_side_by_side_each_with_its_partitions(
+    fresh_lab: Callable[..., Lab], lab: Lab
+) -> None:
+    other = fresh_lab(_PARTITIONS)
     assert other.record.site.subnet != lab.record.site.subnet
     assert other.record.ports["login"][1] != lab.record.ports["login"][1]
     assert health.look(other.directory).state == health.look(lab.directory).state == "up"

@@ -146,6 +146,20 @@ def test_a_job_waits_for_another_and_gets_its_value(cluster: Cluster) -> None:
     assert cluster.submit(math.factorial)(first).result(timeout=120) == math.factorial(24)
 
 
+def test_why_a_job_waits_is_told(cluster: Cluster) -> None:
+    held = cluster.submit(math.factorial, hold=True, licenses="matlab:2")(4)
+    after = cluster.submit(math.factorial)(held)
+    told = cluster.backend.explain(key_of(cluster, held.id))["job"]
+    assert (told["Reason"], told["Licenses"]) == ("JobHeldUser", "matlab:2")
+    facts = cluster.backend.explain(key_of(cluster, after.id))
+    assert facts["job"]["Reason"] == "Dependency"
+    assert facts["upstream"][0][::2] == (held.id, "PENDING")
+    assert facts["partition"]["PartitionName"] == "main"
+    assert {job["user"] for job in cluster.backend.all_jobs()} == {"root"}
+    held.cancel()
+    after.cancel()
+
+
 def test_a_variable_with_a_line_break_arrives_whole(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,7 +197,7 @@ class MemoryJobs(SlurmJobs):
         self._pair, self.api = pair, 45
 
     async def call(
-        self, method: str, path: str, *, body: Any = None, query: Any = None
+        self, method: str, path: str, *, body: Any = None, query: Any = None, timeout: Any = None
     ) -> dict[str, Any]:
         answer: Json = await self._pair.arrive(
             method != "GET", lambda: self._do(method, path, body)
@@ -229,20 +229,26 @@ def settings(mode: str) -> Settings:
     return parse_settings(json.dumps({"mode": mode, "identity": [{"user": "1234"}]}))
 
 
-async def live(pair: Pair, rounds: int = 60) -> None:
-    """One bridge's life: one round after the other until all is done."""
+def awake(pair: Pair, fence: Callable[[], None] = lambda: None) -> Scheduler:
+    """A bridge that knows the nodes and the group."""
     scheduler = Scheduler(
         settings(pair.mode),
         MemoryJobs(pair),
         PodWrites(MemoryKube(pair)),  # type: ignore[arg-type]
         Metrics(),
-        lambda: None,
+        fence,
     )
     scheduler.groups["coscheduling/ns/g"] = 2
     for name in NODES:
         room = {"cpu": "8", "memory": "1Gi"}
         status = NodeStatus(conditions=[Condition("Ready", "True")], allocatable=room)
         scheduler.node_changed(None, Node(Meta(name=name), status=status))
+    return scheduler
+
+
+async def live(pair: Pair, rounds: int = 60) -> None:
+    """One bridge's life: one round after the other until all is done."""
+    scheduler = awake(pair)
     known: dict[str, Pod] = {}
     for number in range(rounds):
         for pod in pair.read():

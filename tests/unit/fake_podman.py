@@ -184,9 +184,9 @@ class FakePodman:
             return Said(
                 0 if self.reserved else 1, f"ReservationName=x Nodes={self.reserved} Core=1"
             )
-        if words[:1] == ["create"]:
+        if words[:2] == ["create", "reservation"]:
             self.reserved = given["nodes"]
-        elif words[:1] == ["delete"]:
+        elif words[:1] == ["delete"] and "reservationname" in given:
             self.reserved = ""
         elif "nodename" in given:
             self._update(given)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from bridge_pair import Pair, live
+from bridge_pair import Pair, awake, live
 
 from mortal import Fate, Killed, Mortal
+from slurm.bridge.lease import NotLeader
 
 LIFE = [(pods, mode) for pods in (1, 2) for mode in ("gate", "direct")]
 
@@ -58,3 +59,28 @@ def test_a_request_that_arrives_after_its_sender_s_death_does_no_harm(pods: int,
         assert len(pair.jobs) <= 2, (at, pair.jobs)
         ran = [j for j in pair.jobs.values() if "Succeeded" in j["admin_comment"]]
         assert len(ran) == 1, (at, pair.jobs)
+
+
+def test_a_pod_that_came_while_the_lease_was_renewed_late_is_looked_at_again() -> None:
+    pair, answers = Pair(1, "gate"), [False]
+
+    def fence() -> None:
+        if answers and not answers.pop():
+            raise NotLeader("renewed late")
+
+    async def scenario() -> None:
+        scheduler = awake(pair, fence)
+        (pod,) = pair.read()
+        scheduler.pod_changed(None, pod)
+        key = await scheduler._queue.get()
+        scheduler._queued.clear()
+        scheduler._grown.clear()  # long ago
+        await scheduler.view._list()
+        scheduler.view._good = asyncio.get_running_loop().time()
+        await scheduler._round(key)
+        assert not pair.jobs
+        assert await asyncio.wait_for(scheduler._queue.get(), 60) == key
+        await scheduler._round(key)
+        assert len(pair.jobs) == 1
+
+    asyncio.run(scenario())

@@ -71,7 +71,8 @@ def test_a_field_of_a_node_may_hold_anything(place: int, odd: str) -> None:
     fields[place] = odd
     found, bad = parse_nodes(NODE + END + "\x1f".join(fields) + END)
     assert found[0].name == "n1"
-    assert bad <= 1 + odd.count(END)
+    # What looks like the end of a row makes two of one, also together with what follows it.
+    assert bad <= 1 + odd.count(END[0])
 
 
 @given(st.integers(1, 18))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from slurm.api.agent import AgentError
+from slurm.api.rest_facts import facts
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.rest_rows import (
     accounting_row,
@@ -172,3 +173,29 @@ def test_accounting_tells_paths_as_far_as_it_can() -> None:
     )
     assert (row.job_id, row.state, row.reason, row.end) == ("7_2", "COMPLETED", "", 8)
     assert row.work_dir == "/home/ada/`x`"
+
+
+def test_why_a_job_waits_is_said_in_the_words_of_scontrol() -> None:
+    held = {**_row(job_state=["PENDING"]), "job_id": 4, "partition": "main"}
+    priority = {"set": True, "number": 7}
+    waits = {
+        **_row(job_state=["PENDING"], state_reason="Dependency", priority=priority),
+        "job_id": 5,
+        "partition": "main",
+        "dependency": "afterok:4(unfulfilled)",
+        "time_limit": {"set": True, "number": 90},
+        "current_working_directory": "/home/ada/run",
+    }
+    other = {**_row(job_state=["PENDING"]), "job_id": 6, "partition": "side"}
+    most = {"time": {"set": True, "number": 60}, "nodes": {"infinite": True}}
+    answers = {
+        "jobs/": {"jobs": [held, waits, other]},
+        "partition/main": {"partitions": [{"name": "main", "maximums": most}]},
+    }
+    found = facts(lambda path: answers.get(path, {}), "5")
+    assert found["job"]["TimeLimit"] == "01:30:00"
+    assert found["job"]["WorkDir"] == "/home/ada/run"
+    assert found["upstream"] == [("4", "unfulfilled", "PENDING")]
+    assert [row[0] for row in found["queue"]] == ["5", "4"]
+    assert found["partition"]["MaxTime"] == "01:00:00"
+    assert facts(lambda path: answers.get(path, {}), "99")["job"] == {}

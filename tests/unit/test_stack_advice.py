@@ -22,6 +22,7 @@ _SAID = {
     "slurmctld: fatal: Can not recover last_tres state, incompatible version, got 9728 need >= "
     "10240 <= 10752": "upgrade",
     "slurmd: error: cgroup namespace 'memory' not mounted. aborting": "enforce = false",
+    "slurmctld: error: cannot find job_submit plugin for job_submit/nosuch": "[images] packages",
     "entrypoint: slurmdbd:6819 does not answer after 300 s": "waits for",
     "write /var/lib/slurm/state/job_state.new: No space left on device": "space",
 }

@@ -40,6 +40,11 @@ def test_one_more_node_leaves_every_other_container_as_it_is() -> None:
     assert changed('[[nodes]]\nnames = "n[1-3]"\n') == set()
 
 
+def test_nodes_of_another_size_and_one_more_service_leave_all_others_as_they_are() -> None:
+    text = '[[nodes]]\nnames = "n[1-2]"\nmemory = "3GiB"\n[rest]\nenabled = true\n'
+    assert changed(text) == {"slurmd-n1", "slurmd-n2"}
+
+
 def test_a_key_that_daemons_read_only_at_their_start_makes_them_new_but_not_the_database() -> None:
     touched = changed('[conf]\nslurm = ["SelectTypeParameters=CR_CPU_Memory"]\n')
     assert {"slurmctld", "slurmd-n1", "slurmd-n2"} <= touched

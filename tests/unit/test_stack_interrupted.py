@@ -120,6 +120,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setattr(Engine, "call", call)
     monkeypatch.setattr("slurm.stack.engine.shutil.which", lambda name: name)
     monkeypatch.setattr(life, "ensure_image", lambda *_: False)
+    monkeypatch.setattr(life, "check_podman", lambda: None)
     monkeypatch.setattr(site, "look", site.Site)
     monkeypatch.setattr(life.subprocess, "run", _secrets)
     monkeypatch.setattr(fleet.time, "sleep", lambda _: None)
@@ -141,7 +142,7 @@ def _secrets(argv: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
 
 
 def at_every_step(
-    world: World, command: Callable[[], object], *, interrupt: bool = False
+    world: World, command: Callable[[], object], *, interrupt: bool = False, every: int = 1
 ) -> Iterator[int]:
     """The world as it is after the command was killed at each of its steps, one by one."""
     podman, kept = copy.deepcopy(world.podman), world.directory.with_name("kept")
@@ -153,19 +154,26 @@ def at_every_step(
         world.podman = copy.deepcopy(podman)
         whole = world.run(command, at, interrupt) <= at
         yield at
-        at += 1
+        at += every
     assert at > 10
 
 
-@pytest.mark.parametrize("interrupt", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    ("interrupt", "every"),
+    [
+        (False, 7),
+        pytest.param(False, 1, marks=pytest.mark.full),
+        pytest.param(True, 1, marks=pytest.mark.full),
+    ],
+)
 def test_an_upgrade_killed_at_any_step_is_rolled_forward_by_the_same_command(
-    world: World, interrupt: bool
+    world: World, interrupt: bool, every: int
 ) -> None:
     def upgrade() -> None:
         change.upgrade(world.directory, "26.05", world.said.append)
 
     database = next(b.image for b in world.podman.boxes.values() if b.service == "mysql")
-    for _ in at_every_step(world, upgrade, interrupt=interrupt):
+    for _ in at_every_step(world, upgrade, interrupt=interrupt, every=every):
         upgrade()
         world.check("26.05")
         # Each node had a job of ours before it was everybody's.
@@ -314,6 +322,15 @@ def test_what_no_change_of_a_file_can_do_is_refused_before_anything_is_touched(
         change.apply(world.directory, f"{OLD}{line}\n", world.said.append)
     world.check("24.11")
     assert (world.directory / "cluster.toml").read_text() == OLD
+
+
+def test_a_change_waits_for_the_end_of_an_upgrade(world: World) -> None:
+    record = load(world.directory)
+    assert record is not None
+    record.step("upgrade to 24.11: slurmd-n1")
+    with pytest.raises(StackError, match="is not finished") as caught:
+        change.apply(world.directory, WIDER, world.said.append)
+    assert "slurm cluster upgrade lab --to 24.11" in str(caught.value)
 
 
 def test_the_second_of_two_commands_is_told_who_is_at_work(world: World) -> None:

@@ -1,14 +1,15 @@
-"""From slurmrestd's rows to ours: jobs, nodes, partitions, limits; pure functions."""
+"""From slurmrestd's rows to ours: jobs, nodes, partitions, limits; nothing is asked here."""
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm.api.agent import AgentError
 from slurm.api.rest_client import number_of
-from slurm.api.slurm_answers import NodeStatus, PartitionStatus
+from slurm.api.slurm_answers import NodeStatus, PartitionStatus, QueuedJob
 from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration
@@ -168,6 +169,27 @@ def _limit(row: Mapping[str, Any], which: str) -> str:
     minutes = number_of(_time(row, which))
     # As sinfo writes it: 1:00:00, 30:00.
     return "infinite" if minutes is None else re.sub("^(00:)?0?", "", format_duration(minutes * 60))
+
+
+def queued_job(row: Mapping[str, Any]) -> QueuedJob | None:
+    """A job of anybody that has not ended; None for one that has."""
+    status = controller_row(row)
+    if status.end is not None:
+        return None
+    limit = number_of(row.get("time_limit"))
+    return QueuedJob(
+        status.job_id,
+        status.state,
+        str(row.get("user_name") or ""),
+        str(row.get("partition") or ""),
+        number_of(row.get("cpus")) or 0,
+        number_of(row.get("node_count")) or 0,
+        int(time.time()) - status.start if status.start else 0,
+        None if limit is None else limit * 60,
+        number_of(row.get("priority")) or 0,
+        status.nodes or status.reason,
+        status.name,
+    )
 
 
 # ---- limits -------------------------------------------------------------------------------------

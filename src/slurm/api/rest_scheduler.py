@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm import errors
-from slurm.api import rest_rows
+from slurm.api import rest_facts, rest_rows, unshared
 from slurm.api.agent import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
@@ -26,6 +26,14 @@ _USUAL_ARRAY = "1001"
 _ENDED = frozenset({2017, 2021})
 
 
+class Refused(AgentError):
+    """Slurm's no to a request, with its number for the reason."""
+
+    def __init__(self, said: str, number: int) -> None:
+        super().__init__("request", "Slurm refuses it", [said])
+        self.said, self.number = said, number
+
+
 class RestScheduler:
     """Slurm, by HTTP with a token; jobs are those of the token's user."""
 
@@ -33,6 +41,7 @@ class RestScheduler:
 
     def __init__(self, url: str, token_file: str | None = None) -> None:
         self.calls = 0
+        self._shared: dict[str, bool] = {}
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
         #: For who asks what no verb of ours does.
@@ -47,13 +56,32 @@ class RestScheduler:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             said = hint if isinstance(error, NotOverRest) else None
             raise AgentError("refused", str(error), [], said) from error
+        self._refuse_unshared(str(job.get("partition") or ""))
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
-        except errors.RestRefused as error:
-            reason, hint = explain_sbatch_error(error.message)
-            kind = "limit" if is_submit_limit(error.message) else "refused"
-            raise AgentError(kind, reason, [error.message], hint) from error
+        except Refused as error:
+            reason, hint = explain_sbatch_error(error.said)
+            kind = "limit" if is_submit_limit(error.said) else "refused"
+            raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
+
+    def _refuse_unshared(self, partitions: str) -> None:
+        """No run is sent to where its files are not; each partition is asked for once."""
+        for name in filter(None, partitions.split(",")):
+            if name not in self._shared:
+                sets = str(self._partition(name).get("node_sets") or "")
+                self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
+            if not self._shared[name]:
+                what = f"partition={name} is on a host without the shared directory"
+                raise AgentError("unshared", f"{what}: the run would not find its files")
+
+    def _partition(self, name: str) -> dict[str, Any]:
+        """What is known of a partition; of one that is not there, the submission will tell."""
+        try:
+            rows = self._ask("GET", f"partition/{name}").get("partitions") or [{}]
+        except errors.RestRefused:
+            return {}
+        return dict(rows[0])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """All jobs that the controller remembers, in one call."""
@@ -64,10 +92,9 @@ class RestScheduler:
         query = rest_rows.accounting_query(job_ids, since)
         try:
             answer = self._ask("GET", "jobs/", query=query, plugin="slurmdb")
-        except errors.RestRefused as error:
-            raise AgentError(
-                "unreachable", "accounting (slurmdbd) does not answer", [error.message]
-            ) from error
+        except Refused as error:
+            text = "accounting (slurmdbd) does not answer"
+            raise AgentError("unreachable", text, error.evidence) from error
         return count_attempts(rest_rows.accounting_row(row) for row in answer.get("jobs") or ())
 
     def queue(self) -> list[JobStatus]:
@@ -132,15 +159,36 @@ class RestScheduler:
             mine = {"user": self._user()}
             accounts = self._ask("GET", "associations/", query=mine, plugin="slurmdb")
             qos = self._ask("GET", "qos/", plugin="slurmdb")
-        except errors.RestRefused:
+        except Refused:
             return found  # no accounting, so no such limit
         limit = rest_rows.submit_limit(accounts, qos)
         return {**found, "MaxSubmitJobs": str(limit)} if limit else found
+
+    def explain(self, job_id: str) -> dict[str, Any]:
+        """All that slurmrestd can say about why a job waits."""
+        return rest_facts.facts(self._seen, job_id)
+
+    def all_jobs(self) -> list[dict[str, Any]]:
+        """Every user's jobs that have not ended, as dictionaries."""
+        rows = map(rest_rows.queued_job, self._jobs())
+        return [dict(row._asdict()) for row in rows if row is not None]
+
+    def version(self) -> str:
+        """The release of Slurm, such as 24.11.5."""
+        about = self._ask("GET", "ping/").get("meta") or {}
+        return str((about.get("slurm") or {}).get("release") or "")
 
     # ---- one request ----------------------------------------------------------------------------
 
     def _jobs(self) -> list[dict[str, Any]]:
         return list(self._ask("GET", "jobs/").get("jobs") or ())
+
+    def _seen(self, path: str) -> dict[str, Any]:
+        """An answer; nothing where it is refused: one with a gap is better than none."""
+        try:
+            return self._ask("GET", path)
+        except Refused:
+            return {}
 
     def _kill(self, job_ids: Sequence[str], **more: Any) -> None:
         self._told(self._ask("DELETE", "jobs/", body={"jobs": collapse(job_ids), **more}))
@@ -157,9 +205,9 @@ class RestScheduler:
         for number in rest_rows.numbers_of(job_ids, self._jobs()):
             try:
                 self._ask("POST", f"job/{number}", body=change)
-            except errors.RestRefused as error:
+            except Refused as error:
                 if error.number not in _ENDED:
-                    raise AgentError("request", "Slurm refuses it", [error.message]) from error
+                    raise
 
     def _version(self) -> str:
         try:
@@ -168,12 +216,12 @@ class RestScheduler:
             raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """One request; a refusal is the caller's to explain."""
+        """One request; a refusal may be the caller's to explain."""
         self.calls += 1
         try:
             return self.client.call(method, path, **more)
-        except errors.RestRefused:
-            raise
+        except errors.RestRefused as error:
+            raise Refused(error.message, error.number) from error
         except errors.RestError as error:
             kind = "timeout" if error.perhaps_done and method == "POST" else "unreachable"
             raise AgentError(kind, error.message, error.evidence, error.hint) from error

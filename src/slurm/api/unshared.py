@@ -10,6 +10,8 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 FILE_NAME = "noshared.json"
+#: The feature of such nodes, and how the node sets begin that such partitions consist of.
+FEATURE = "noshared"
 _OPTION = re.compile(r"^#SBATCH\s+--(partition|nodelist)=(\S+)", re.MULTILINE)
 _VARIABLES = {"partition": "SBATCH_PARTITION"}
 

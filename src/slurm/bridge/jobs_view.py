@@ -10,14 +10,14 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from slurm.bridge.gang import JobView
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
-from slurm.bridge.tasks import woken
+from slurm.bridge.tasks import together, woken
 from slurm.bridge.translation import Claim, read_claim
 from slurm.errors import SlurmError
 from slurm.model.states import JobState
@@ -108,18 +108,27 @@ class JobsView:
     async def run(self) -> None:
         """Follow Slurm until cancelled. What cannot be read leaves everything as it was."""
         self.listed.clear()
+        # Side by side: a list of a large cluster may take long, and no pod waits for it.
+        await together(self._again(self._list_when_due), self._again(self._poll_and_pause))
+
+    async def _again(self, step: Callable[[], Awaitable[None]]) -> None:
         while True:
-            begun = time.monotonic()
-            due = begun - self._list_at > self._settings.resync or bool(self._doubts)
             try:
-                if due or not self.listed.is_set():
-                    await self._list()
-                await self._poll()
-                self._good = time.monotonic()
+                await step()
             except SlurmError as error:
                 log.warning("Slurm: %s", error.message)
                 await asyncio.sleep(0.5)
-            await self._pause()
+
+    async def _list_when_due(self) -> None:
+        age = time.monotonic() - self._list_at
+        if age > self._settings.resync or self._doubts or not self.listed.is_set():
+            await self._list()
+        await asyncio.sleep(_SOONEST_S)
+
+    async def _poll_and_pause(self) -> None:
+        await self._poll()
+        self._good = time.monotonic()
+        await self._pause()
 
     async def _pause(self) -> None:
         """Soon after a change, then more and more slowly: Slurm starts a job at once or late."""
@@ -132,17 +141,20 @@ class JobsView:
         await woken(self._wake, self._settings.idle_poll)
 
     async def _list(self) -> None:
+        """Slurm's live jobs, whoever made them; what was learned meanwhile counts more."""
         begun = time.monotonic()
-        found = await self._slurm.all_jobs()
-        recent = {j for j, t in self._submitted.items() if t >= begun}
-        self.jobs = {**found, **{j: self.jobs[j] for j in recent if j in self.jobs}}
+        found = await self._slurm.live_jobs()
+        over = {j: job for j, job in self.jobs.items() if not job.live}
+        times = {**self._submitted, **self._looked}
+        recent = {j: job for j, job in self.jobs.items() if times.get(j, 0.0) >= begun}
+        self.jobs = {**over, **found, **recent}
         self._submitted = {j: t for j, t in self._submitted.items() if t >= begun}
         for job in found.values():
             self.follow(job.id, job.claim.gang)
         self._doubts = {g: t for g, t in self._doubts.items() if t >= begun}
         self._list_at = begun
         self.listed.set()
-        for gang in {job.claim.gang for job in found.values() if job.live}:
+        for gang in {job.claim.gang for job in found.values()}:
             self._changed(gang)
 
     async def _poll(self) -> None:
@@ -205,7 +217,7 @@ class JobsView:
             job = self.jobs.get(number)
             if job is None or not job.live:
                 self._of_gang[gang].discard(number)
-                for memory in (self._gang, self._suspects, self._looked):
+                for memory in (self.jobs, self._gang, self._suspects, self._looked):
                     memory.pop(number, None)
                 self._missing.discard(number)
         if not self._of_gang.get(gang):

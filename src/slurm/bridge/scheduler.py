@@ -173,19 +173,18 @@ class Scheduler:
                 raise Later("Slurm does not answer")
             for action in g.decide(self.world(key)):
                 await self._do(key, action)
-        except NotLeader:
-            return
         except (Later, SlurmError) as error:
             pause = self._pause[key] = min(_LONGEST_PAUSE, self._pause.get(key, 0.1) * 2)
             if isinstance(error, SlurmError):
                 log.warning("%s: %s", key, error.message)
             if isinstance(error, RestRefused):
                 await self._say_refused(key, error)
-            quick = isinstance(error, KubeError) and error.status in (404, 409, 422)
+            # A lease that was renewed late has not been lost, and nobody else wakes the gang.
+            quick = isinstance(error, (Later, NotLeader)) or (
+                isinstance(error, KubeError) and error.status in (404, 409, 422)
+            )
             asyncio.get_running_loop().call_later(
-                min(pause, 1.0) if quick or isinstance(error, Later) else pause,
-                self._wake_gang,
-                key,
+                min(pause, 1.0) if quick else pause, self._wake_gang, key
             )
         else:
             self._pause.pop(key, None)

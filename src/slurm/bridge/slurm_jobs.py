@@ -27,6 +27,8 @@ log = logging.getLogger("slurm.bridge.slurm")
 
 # Fewer jobs are asked for by number, so that a large shared cluster's queue is not read each time.
 _BY_NUMBER = 200
+# A list of all jobs may take so long on a large cluster.
+_LONG_S = 60.0
 # Errors that say "no such node".
 NODE_NOT_FOUND = frozenset({2018})
 
@@ -71,13 +73,19 @@ class SlurmJobs:
         return self.api >= 44
 
     async def call(
-        self, method: str, path: str, *, body: object = None, query: Any = None
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        query: Any = None,
+        timeout: float | None = None,
     ) -> dict[str, Any]:
         """One request, timed and counted; an answer of another cluster is an error."""
         loop, start = asyncio.get_running_loop(), time.monotonic()
         try:
             answer, version = await loop.run_in_executor(
-                self._threads, self._call, method, path, body, query
+                self._threads, self._call, method, path, body, query, timeout
             )
             self._check(answer)
             self.api = int(version.rpartition(".")[2])
@@ -91,9 +99,12 @@ class SlurmJobs:
         self.metrics.rest_seconds.labels(method=method).observe(time.monotonic() - start)
         return answer
 
-    def _call(self, method: str, path: str, body: object, query: Any) -> tuple[dict[str, Any], str]:
+    def _call(
+        self, method: str, path: str, body: object, query: Any, timeout: float | None
+    ) -> tuple[dict[str, Any], str]:
         """In a thread: agreeing on a version may take requests of its own."""
-        return self.client.call(method, path, body=body, query=query), self.client.version
+        answer = self.client.call(method, path, body=body, query=query, timeout=timeout)
+        return answer, self.client.version
 
     def _check(self, answer: Mapping[str, Any]) -> None:
         name = (((answer.get("meta") or {}).get("slurm")) or {}).get("cluster")
@@ -112,12 +123,7 @@ class SlurmJobs:
     async def states(self, jobs: Sequence[int]) -> dict[int, JobState]:
         """The state of each job that Slurm knows: one request, whatever their number."""
         query = [("job_id", str(j)) for j in jobs] if len(jobs) <= _BY_NUMBER else None
-        answer = await self.call("GET", "jobs/state/", query=query)
-        return {
-            int(row["job_id"]): parse_state(row["state"])
-            for row in answer["jobs"]
-            if str(row.get("job_id", "")).isdigit()
-        }
+        return _states(await self.call("GET", "jobs/state/", query=query))
 
     async def job(self, number: int) -> JobView | None:
         """One of our jobs; None where Slurm does not know it, or another's job has the number."""
@@ -129,10 +135,15 @@ class SlurmJobs:
             raise
         return next((v for v in self._views(answer["jobs"]) if v.id == number), None)
 
-    async def all_jobs(self) -> dict[int, JobView]:
-        """All of our jobs that Slurm remembers; expensive, so seldom."""
-        answer = await self.call("GET", "jobs/")
-        return {view.id: view for view in self._views(answer["jobs"])}
+    async def live_jobs(self) -> dict[int, JobView]:
+        """Our jobs that wait or run. Thousands that are over cost no more than their states."""
+        answer = await self.call("GET", "jobs/state/", timeout=_LONG_S)
+        live = [job for job, state in _states(answer).items() if not state.finished]
+        if len(live) <= _BY_NUMBER:
+            found: Iterable[JobView | None] = await asyncio.gather(*map(self.job, live))
+        else:
+            found = self._views((await self.call("GET", "jobs/", timeout=_LONG_S))["jobs"])
+        return {view.id: view for view in found if view is not None and view.live}
 
     def _views(self, rows: Iterable[Mapping[str, Any]]) -> Iterable[JobView]:
         for row in rows:
@@ -205,3 +216,11 @@ class SlurmJobs:
     async def update_node(self, name: str, **changes: object) -> None:
         """Change a node's state, reason, features or topology."""
         await self.call("POST", f"node/{name}", body=changes)
+
+
+def _states(answer: Mapping[str, Any]) -> dict[int, JobState]:
+    return {
+        int(row["job_id"]): parse_state(row["state"])
+        for row in answer["jobs"]
+        if str(row.get("job_id", "")).isdigit()
+    }

@@ -27,7 +27,7 @@ class OpenTelemetryCallback(BaseCallback):
         except ImportError as error:
             raise errors.UsageError(
                 "OpenTelemetryCallback needs opentelemetry, which is not installed",
-                hint="install the extra: slurm-sdk[otel]",
+                hint="pip install opentelemetry-api",
             ) from error
         self._trace = trace
         self._tracer = trace.get_tracer("slurm", tracer_provider=tracer_provider)

@@ -28,7 +28,7 @@ def _needs_extra() -> None:
     except ImportError as error:
         raise ConfigError(
             f"the bridge needs {error.name}, which is not installed",
-            hint="pip install 'slurm-sdk[bridge]'",
+            hint="pip install aiohttp cryptography prometheus-client pyyaml",
         ) from error
 
 

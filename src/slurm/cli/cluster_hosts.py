@@ -36,7 +36,15 @@ def _ssh(host: Host, given: str | None) -> list[str]:
 
 
 @app.command
-def join(host: HostName, name: Name = None, /, *, dir: Dir = None, ssh: Ssh = None) -> int:
+def join(
+    host: HostName,
+    name: Name = None,
+    /,
+    *,
+    dir: Dir = None,
+    ssh: Ssh = None,
+    patience: Patience = 3600,
+) -> int:
     """Bring the nodes of another host into the cluster: `slurm cluster join macbook lab`.
 
     Where ssh reaches that host, all is done from here. Else a command is printed that is typed
@@ -45,11 +53,11 @@ def join(host: HostName, name: Name = None, /, *, dir: Dir = None, ssh: Ssh = No
     stack, found = _found(name, dir, host)
     way = _ssh(found, ssh)
     if way:
-        joining.join(stack, found, way)
+        joining.join(stack, found, way, patience)
         print(f"{host} has joined the cluster {stack.record.name}")
         return DONE
-    print(f"type this on {host}, once and within an hour:\n")
-    print(f"  {joining.invite(stack, found)}\n")
+    command = joining.invite(stack, found)
+    print(f"type this on {host}, once and within an hour:\n\n  {command}\n")
     print(f"then look: slurm cluster status {stack.record.name}")
     return DONE
 

@@ -58,7 +58,7 @@ def dashboard(
 def _missing(error: ImportError) -> UsageError:
     return UsageError(
         f"slurm dashboard needs {error.name}, which is not installed",
-        hint="install the extra: slurm-sdk[web]; slurm top and slurm queue need less",
+        hint="pip install starlette uvicorn; slurm top and slurm queue need less",
     )
 
 

@@ -31,7 +31,7 @@ def top(
     except ImportError as error:
         raise UsageError(
             f"slurm top needs textual, which is not installed ({error})",
-            hint="install the extra: slurm-sdk[tui]; slurm queue and slurm nodes need nothing",
+            hint="pip install textual; slurm queue and slurm nodes need nothing",
         ) from error
     if not terminal():
         raise UsageError("slurm top needs a terminal", hint="slurm queue --json is for programs")

@@ -72,6 +72,8 @@ class ExporterServer(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    # Who comes while five wait would come back a second later.
+    request_queue_size = 128
 
     def __init__(self, exporter: Exporter, address: str, port: int, web: WebConfig) -> None:
         self.exporter = exporter

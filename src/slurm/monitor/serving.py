@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,8 @@ from slurm.monitor.webconfig import WebConfig, load_web_config
 
 #: More often than this would be a burden on the controller.
 SHORTEST = 1.0
+#: Seconds until the thread that reads thousands of rows lets a scrape go first; 5 ms is usual.
+TURN = 0.001
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,8 @@ def running(backend: Backend, asked: Serving) -> Iterator[ExporterServer]:
 
 
 def serve(backend: Backend, asked: Serving, began: Callable[[ExporterServer], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C; `began` is told once it listens."""
+    """Serve until SIGTERM or Ctrl-C; `began` is told once it listens. The process is ours alone."""
+    sys.setswitchinterval(TURN)
     before = signal.signal(signal.SIGTERM, _end)
     try:
         with running(backend, asked) as server, contextlib.suppress(KeyboardInterrupt):

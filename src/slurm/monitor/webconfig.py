@@ -69,7 +69,7 @@ def load_web_config(path: str | Path) -> WebConfig:
     except ImportError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.name} is not installed",
-            hint="install the extra: slurm-sdk[monitor]",
+            hint="pip install bcrypt pyyaml",
         ) from error
     file = Path(path)
     try:
@@ -104,7 +104,7 @@ def _users(path: Path, users: object) -> dict[str, str]:
         except ImportError as error:
             raise ConfigError(
                 f"{path}: passwords need bcrypt, which is not installed",
-                hint="install the extra: slurm-sdk[monitor]",
+                hint="pip install bcrypt pyyaml",
             ) from error
     for name, value in users.items():
         if not str(value).startswith(("$2a$", "$2b$", "$2y$")) or len(str(value)) != 60:

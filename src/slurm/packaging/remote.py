@@ -75,7 +75,8 @@ def interpreter(
         raise PythonMismatch(
             f"the job's Python on {backend.how.hostname} is {version[0]}.{version[1]} ({python}), "
             f"but the function travels {'by value' if reason else ''} ({told})",
-            hint=f"use a Python {here[0]}.{here[1]} there: python=...; or install the module there",
+            hint="put the function into a module of its own, import it, and say "
+            f'packaging="source"; or use a Python {here[0]}.{here[1]} there: python=...',
         )
     maker = str((facts["same"] or facts["any"] or [backend.facts()["executable"]])[0])
     outside = str((facts["same"] or facts["any"] or [""])[0])

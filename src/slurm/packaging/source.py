@@ -16,7 +16,7 @@ from slurm.errors import PackagingError
 from slurm.packaging import progress
 from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason, client_path
-from slurm.packaging.none import prepare_python
+from slurm.packaging.none import prepare_none, prepare_python
 from slurm.packaging.prepare import Prepared, Request
 from slurm.packaging.remote import remote_of
 from slurm.packaging.tree import Tree, git_top, read_entry, read_tree
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 def prepare_source(request: Request) -> Prepared:
     """The environment of a call whose modules come from a snapshot."""
+    if (request.function.__module__ or "").partition(".")[0] in sys.stdlib_module_names:
+        return prepare_none(request)  # every Python has it
     options = request.packaging.options
     root = str(options.get("root") or find_root(request.source))
     if not os.path.isdir(root):

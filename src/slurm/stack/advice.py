@@ -48,6 +48,10 @@ _LIKELY = (
         r"(?i)out of memory|cannot allocate memory|std::bad_alloc",
         "give it more memory: [limits.SERVICE] memory, or [[nodes]] memory",
     ),
+    (
+        r"find the specified plugin|cannot find \S+ plugin",
+        "the image has no such plugin: mend [conf], or name its package in [images] packages",
+    ),
     (r"(?i)fatal: .*(conf|pars|keyword)", "mend the line of [conf] in cluster.toml"),
     (r"(\S+) does not answer after", "the service that it waits for comes first: look at its log"),
 )

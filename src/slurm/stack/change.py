@@ -13,8 +13,10 @@ from slurm.stack import switch
 from slurm.stack.backup import copy
 from slurm.stack.containers import containers
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack
+from slurm.stack.join import check_left, hosts
 from slurm.stack.life import check_same, prepare, settle, write_files
 from slurm.stack.read import FILE_NAME, parse_topology
+from slurm.stack.record import Record
 from slurm.stack.render import rendered
 from slurm.stack.state import locked
 from slurm.stack.toml_lines import key_lines
@@ -72,12 +74,19 @@ def apply(directory: Path, text: str, say: Say, patience: float = 3600) -> Chang
     with locked(directory):
         change = compare(directory, text)
         stack = open_stack(directory, say)
+        _check_upgraded(stack.record)
+        wanted = stack.record.plan(text)
+        check_left(stack, wanted)
         stack.record.step("apply")
+        if wanted.several_hosts != stack.plan.several_hosts:
+            # All nodes get other ports: a job that ended meanwhile could not say so.
+            stack.fleet.drain(stack.nodes, "apply")
+            stack.fleet.await_no_jobs(stack.nodes, patience)
         _remove(stack, change.removed, patience)
         try:
             _go_over(stack, text, patience)
         except StackError as error:
-            if stack.fleet.answers():
+            if not stack.record.proven or stack.fleet.answers():
                 raise
             _go_back(stack, text, error)
     return change
@@ -202,15 +211,14 @@ def upgrade(directory: Path, to: str, say: Say, patience: float = 3600) -> None:
         converge(new, patience)
         settle(new)
         say(f"the cluster {record.name} has Slurm {to}")
+        for host, state in hosts(new, new.fleet.states()).items():
+            if state != "missing":
+                say(f"{host} has the release before: slurm cluster join {host} {record.name}")
 
 
 def _begin(stack: Stack, to: str) -> None:
     record = stack.record
-    if record.doing.startswith("upgrade"):
-        raise StackError(
-            f"the {record.doing} is not finished",
-            hint=f"first: slurm cluster upgrade {record.name} --to {record.version}",
-        )
+    _check_upgraded(record)
     # Images first: a build that fails must find the cluster untouched.
     prepare(replace(record, version=to), stack.say, save=False)
     stack.say(f"backup in {copy(stack, f'before-{to}')}")
@@ -219,3 +227,11 @@ def _begin(stack: Stack, to: str) -> None:
     record.ask_for(_with_line(text, ("version",), f'version = "{to}"'))
     record.version = to
     record.step(f"upgrade to {to}")
+
+
+def _check_upgraded(record: Record) -> None:
+    if record.doing.startswith("upgrade"):
+        raise StackError(
+            f"the {record.doing} is not finished",
+            hint=f"first: slurm cluster upgrade {record.name} --to {record.version}",
+        )

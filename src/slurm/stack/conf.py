@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from slurm.api.unshared import FEATURE
 from slurm.model.hostlist import collapse_hostlist
 from slurm.model.units import format_duration
 from slurm.stack.plan import SLURMD_PORT, Node, Plan
@@ -22,8 +23,8 @@ _FEW_NODES = 64
 _MORE_NODES = 64
 _NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
 _OCI_ID = "%n.%u.%j.%s.%t"
-#: Where hosts are several: the ports of one container, which publishes them.
-OWN_PORTS = "/run/slurm-ports.conf"
+#: Where hosts are several: the ports of srun in one container, which publishes them.
+OWN_PORTS = "/run/srun-ports.conf"
 
 
 def conf_files(plan: Plan) -> dict[str, str]:
@@ -57,7 +58,7 @@ def slurm_conf(plan: Plan) -> str:
     kept = [(title, [x for x in lines if _key(x) not in given]) for title, lines in sections]
     # Partitions of the user's own come instead of ours: two defaults would be ambiguous.
     parts = [] if "partitionname" in given else [_partition(plan, p) for p in plan.partitions]
-    sets = [f"NodeSet={_set(node.name)} Feature={node.name}" for node in plan.joined]
+    sets = [f"NodeSet={_set(node)} Feature={node.name}" for node in plan.joined]
     machines = [*first, *map(_node, plan.on_host("")), *sets]
     return _text(
         f"Slurm {plan.version}, cluster {plan.topology.name}: written by `slurm cluster`.",
@@ -225,17 +226,17 @@ def node_words(node: Node) -> list[str]:
     return words
 
 
-def _set(node: str) -> str:
-    return f"joined_{node}"
+def _set(node: Node) -> str:
+    return f"{FEATURE if FEATURE in node.features else 'joined'}_{node.name}"
 
 
 def _partition(plan: Plan, part: Partition) -> str:
-    joined = {node.name for node in plan.joined}
+    joined = {node.name: _set(node) for node in plan.joined}
     nodes = "ALL"
     if part.nodes != "ALL":
         # A node that is not there yet is named by its feature.
         here = collapse_hostlist([name for name in part.nodes if name not in joined])
-        sets = [_set(name) for name in part.nodes if name in joined]
+        sets = [joined[name] for name in part.nodes if name in joined]
         nodes = ",".join(filter(None, [here, *sets]))
     words = [f"PartitionName={part.name}", f"Nodes={nodes}"]
     if part.default:

@@ -13,7 +13,6 @@ from slurm.stack.compose import (
     EDGE,
     NETWORK,
     compose,
-    host_addresses,
     named_volumes,
     reserved_devices,
 )
@@ -91,7 +90,7 @@ def container(
     joined = entry.get("networks", {})
     edge = (network(project, EDGE),) if len(joined) > 1 else ()
     health = tuple(entry["healthcheck"]["test"][1:])
-    digest = _digest([entry["image"], *_lasting(plan, words), *edge, *_at_start(plan, service)])
+    digest = _digest([entry["image"], *_lasting(words), *edge, *_at_start(plan, service)])
     labels = {CLUSTER: project, DIRECTORY: str(directory), SERVICE: service, SPEC: digest}
     marks = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
     return Container(
@@ -114,11 +113,10 @@ def _digest(words: list[str]) -> str:
     return hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
 
 
-def _lasting(plan: Plan, words: tuple[str, ...]) -> list[str]:
-    # No daemon looks a node up by name: for one more node nobody has to start anew.
-    addresses = host_addresses(plan)
-    nodes = {f"{node.hostname}:{addresses[node.hostname]}" for node in plan.nodes}
-    return [word for word in words if word not in nodes and word != "--add-host"]
+def _lasting(words: tuple[str, ...]) -> list[str]:
+    # No daemon looks another up by name: for one that comes or goes nobody has to start anew.
+    pairs = zip(("", *words), words, strict=False)
+    return [word for before, word in pairs if "--add-host" not in (before, word)]
 
 
 def _at_start(plan: Plan, service: str) -> list[str]:

@@ -88,21 +88,9 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     fixed = [c for c in stack.containers if not c.node]
     # The sorted order is: database, slurmdbd, controllers, nodes, and then who needs those.
     middle = next((n for n, c in enumerate(stack.containers) if c.node), len(fixed))
-    touched: list[str] = []
-    controller = stack.engine.seen().get("slurmctld")
-    # Ended by a signal; one that does not like its files ends by itself.
-    crashed = controller is not None and not controller.running and controller.code > 128
-    for container in fixed[:middle]:
-        begun = time.monotonic()
-        there = stack.engine.seen()
-        seen = there.get(container.service)
-        if container.service == "slurmctld":
-            _stand_down(stack, there.get("slurmctld-backup"))
-        touched += _bring(stack, container, seen)
-        await_health(stack, container)
-        if container.service in touched and seen is not None and seen.running:
-            stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
-    if "slurmctld" not in touched:
+    crashed = _crashed(stack)
+    touched = _bring_first(stack, fixed[:middle])
+    if "slurmctld" not in touched and _one_release(stack):
         # Nodes that are new must be known before they come.
         _tell(stack)
     touched += _bring_nodes(stack, patience)
@@ -116,6 +104,35 @@ def converge(stack: Stack, patience: float = 3600) -> list[str]:
     for container in later:
         await_health(stack, container)
     return touched
+
+
+def _crashed(stack: Stack) -> bool:
+    """Whether slurmctld was ended by a signal; one that does not like its files ends by itself."""
+    controller = stack.engine.seen().get("slurmctld")
+    return controller is not None and not controller.running and controller.code > 128
+
+
+def _bring_first(stack: Stack, first: Sequence[Container]) -> list[str]:
+    """What nodes need, each when the one before it does its work; says who was away how long."""
+    touched: list[str] = []
+    for container in first:
+        begun = time.monotonic()
+        there = stack.engine.seen()
+        seen = there.get(container.service)
+        if container.service == "slurmctld":
+            _stand_down(stack, there.get("slurmctld-backup"))
+        touched += _bring(stack, container, seen)
+        await_health(stack, container)
+        if container.service in touched and seen is not None and seen.running:
+            stack.say(f"{container.service} was away for {time.monotonic() - begun:.1f} s")
+    return touched
+
+
+def _one_release(stack: Stack) -> bool:
+    """Whether no node is of a release that the files are not for."""
+    seen = stack.engine.seen()
+    nodes = [c for c in stack.containers if c.node and c.service in seen]
+    return all(seen[c.service].image == c.image for c in nodes)
 
 
 def _tell(stack: Stack, *, anew: bool = False) -> None:
@@ -168,6 +185,8 @@ def await_health(stack: Stack, container: Container) -> None:
 
     One that ends again and again is not waited for.
     """
+    if stack.engine.healthy(container):
+        return
     patience = _PATIENCE.get(container.service, _USUAL_PATIENCE)
     before = _restarts(stack, container)
 

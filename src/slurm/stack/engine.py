@@ -190,11 +190,15 @@ class Engine:
         words = (kind, "ls", "--filter", mine, "--format", "{{.Name}}")
         return self.must(*words, problem=f"{self.program} does not list its {kind}s").split()
 
+    def volumes(self) -> set[str]:
+        """The names of all volumes, whoever made them."""
+        words = ("volume", "ls", "--format", "{{.Name}}")
+        return set(self.must(*words, problem=f"{self.program} does not list its volumes").split())
+
     def make_volume(self, name: str) -> None:
-        """A volume that outlives its containers; one that is there stays as it is."""
-        if self.call("volume", "inspect", name).code != 0:
-            words = ("volume", "create", "--label", f"{CLUSTER}={self.cluster}", name)
-            self.must(*words, problem=f"the volume {name} could not be made")
+        """A volume that outlives its containers."""
+        words = ("volume", "create", "--label", f"{CLUSTER}={self.cluster}", name)
+        self.must(*words, problem=f"the volume {name} could not be made")
 
 
 def _seen(item: dict[str, object]) -> Seen:

@@ -59,7 +59,9 @@ class Fleet:
         return f"{self._engine.cluster}-{(running or self._controllers)[0]}"
 
     def in_charge(self) -> str:
-        """The controller that has the queue; "" where none answers."""
+        """Of two controllers the one that has the queue, or the only one; "" where none answers."""
+        if len(self._controllers) == 1:
+            return self._controllers[0] if self.answers() else ""
         for name in self._controllers:
             asked = (f"{self._engine.cluster}-{name}", ENTRY, "health", "in-charge")
             if self._engine.execute(*asked, patience=20).code == 0:
@@ -219,13 +221,22 @@ class Fleet:
                 raise
 
     def _canary(self, names: Sequence[str], *options: str, patience: int = 60) -> None:
-        count = str(len(names))
+        """A job of ours, whatever the limits of the cluster's partitions: it has its own."""
+        count, where = str(len(names)), ",".join(names)
+        remove = ("scontrol", "delete", f"partitionname={_CANARY}")
+        # An interruption may have left one.
+        self.ask(*remove)
+        self.must(
+            *("scontrol", "create", f"partitionname={_CANARY}", f"nodes={where}"),
+            *("rootonly=yes", "hidden=yes"),
+        )
         said = self.ask(
-            *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={','.join(names)}"),
-            *("--chdir=/", "--mem=8", "--time=1", "--job-name=canary", f"--immediate={patience}"),
-            *(*options, "true"),
+            *("srun", "--nodes", count, "--ntasks", count, f"--nodelist={where}"),
+            *(f"--partition={_CANARY}", "--job-name=canary", f"--immediate={patience}"),
+            *("--chdir=/", "--mem=8", "--time=1", *options, "true"),
             patience=patience + 30,
         )
+        self.ask(*remove)
         if said.code != 0:
             raise StackError(
                 f"a job on {', '.join(names)} did not run",

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.api.unshared import FILE_NAME
+from slurm.api.unshared import FEATURE, FILE_NAME
 from slurm.stack.compose import (
     EDGE,
     Service,
@@ -20,7 +20,7 @@ from slurm.stack.compose import (
 from slurm.stack.conf import node_words
 from slurm.stack.containers import container, network
 from slurm.stack.image import images, template
-from slurm.stack.plan import NO_SHARED, Node, Plan
+from slurm.stack.plan import Node, Plan
 from slurm.stack.platforms import override
 from slurm.stack.topology import Host
 from slurm.stack.yaml import Alias, Anchor, dump, plain
@@ -160,7 +160,7 @@ def _words(words: tuple[str, ...]) -> str:
 
 def unshared(plan: Plan) -> dict[str, str]:
     """`noshared.json`, or nothing: which partitions and nodes see no shared file, with the host."""
-    nodes = {node.name: node.host for node in plan.joined if NO_SHARED in node.features}
+    nodes = {node.name: node.host for node in plan.joined if FEATURE in node.features}
     if not nodes:
         return {}
     apart = {p.name: p.nodes for p in plan.partitions if set(p.nodes) <= nodes.keys()}

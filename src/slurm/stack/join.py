@@ -23,6 +23,7 @@ from slurm.errors import StackError, nearest
 from slurm.stack.converge import Stack
 from slurm.stack.fleet import wait_until
 from slurm.stack.hosts import FOLDER, host_files, joining_hosts, project
+from slurm.stack.plan import Plan
 from slurm.stack.state import locked
 from slurm.stack.topology import Host
 
@@ -56,6 +57,17 @@ def hosts(stack: Stack, told: dict[str, str]) -> dict[str, str]:
         lost = any(state.endswith("*") for state in states)
         found[host.name] = "not answering" if lost else "joined" if all(states) else "missing"
     return found
+
+
+def check_left(stack: Stack, wanted: Plan) -> None:
+    """Refuse a topology without a host that is still in: nobody would end its nodes."""
+    kept = {host.name for host in joining_hosts(wanted)}
+    for name, state in hosts(stack, stack.fleet.states()).items():
+        if state != "missing" and name not in kept:
+            raise StackError(
+                f"{name} is {state} and no longer in cluster.toml",
+                hint=f"first: slurm cluster leave {name} {stack.record.name}",
+            )
 
 
 # ---- what the other host gets -------------------------------------------------------------------
@@ -96,6 +108,11 @@ def _place(stack: Stack, host: Host) -> str:
 
 def invite(stack: Stack, host: Host) -> str:
     """A command for the other host that fetches all this over SSH, once."""
+    if _known(stack, host):
+        raise StackError(
+            f"{host.name} has joined already, and its jobs would end with its nodes",
+            hint=f"first: slurm cluster leave {host.name} {stack.record.name}",
+        )
     word = secrets.token_hex(16)
     ticket = {"digest": _digest(word), "until": time.time() + GOOD_FOR}
     path = _ticket(stack, host)
@@ -136,8 +153,13 @@ def _digest(word: str) -> str:
 # ---- over SSH from here -------------------------------------------------------------------------
 
 
-def join(stack: Stack, host: Host, ssh: list[str]) -> None:
-    """Bring a host in by `ssh`, the words that reach it; ready when a job has run on its nodes."""
+def join(stack: Stack, host: Host, ssh: list[str], patience: float = 3600) -> None:
+    """Bring a host in by `ssh`, the words that reach it; ready when a job has run on its nodes.
+
+    One that has joined already leaves first: it may have become another one.
+    """
+    if _known(stack, host):
+        leave(stack, host, ssh, patience)
     _remote(ssh, _unpack(stack, host), bundle(stack, host), f"{host.name} could not join")
     stack.say(f"{host.name} has its files, and its nodes start")
     await_nodes(stack, host)
@@ -182,13 +204,18 @@ def _completed(stack: Stack, job: str) -> bool:
     return "JobState=COMPLETED" in stack.fleet.ask("scontrol", "show", "job", job).text
 
 
+def _known(stack: Stack, host: Host) -> list[str]:
+    """The nodes of a host that slurmctld has."""
+    told = stack.fleet.states()
+    return [node.name for node in stack.plan.on_host(host.name) if node.name in told]
+
+
 def leave(stack: Stack, host: Host, ssh: list[str], patience: float = 3600) -> None:
     """Take a host out: no new jobs, wait for those that run, end its nodes, forget them.
 
     Without `ssh` the nodes must be ended there first; slurmctld forgets them here.
     """
-    told = stack.fleet.states()
-    names = [node.name for node in stack.plan.on_host(host.name) if node.name in told]
+    names = _known(stack, host)
     if names:
         stack.fleet.drain(names, f"{host.name} leaves")
         stack.fleet.await_no_jobs(names, patience)

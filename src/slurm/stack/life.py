@@ -131,14 +131,19 @@ def prepare(record: Record, say: Say, *, save: bool = True) -> None:
     record.site = replace(record.site, without=_not_to_be_had(record))
     if save:
         record.save()
+        if records.directory_of(record.name) is None:
+            # What does not come up must be looked at, and removed, by its name.
+            record.register({})
     plan = record.plan()
     wanted = {c.image for c in containers(plan, record.directory)}
     for image in images(plan).values():
         suite = plan.suite if image.target == "slurm" else plan.topology.database.suite
         if image.name in wanted and ensure_image(record.engine, image, suite):
             say(f"built {image.name}")
+    there = engine.volumes()
     for volume in volumes(plan):
-        engine.make_volume(volume)
+        if volume not in there:
+            engine.make_volume(volume)
 
 
 def _not_to_be_had(record: Record) -> tuple[str, ...]:
@@ -222,6 +227,10 @@ def register(stack: Stack) -> None:
             "hostname": address,
             "port": port,
             "username": stack.plan.users[0].name,
+            # Nodes may reach no index of packages, and their Python need not be the caller's: code
+            # is sent as it is, and found by its name.
+            "packaging": "source",
+            "python": "/usr/bin/python3",
             "identity_file": str(record.directory / "secrets" / LOGIN_KEY),
             "ssh_options": {
                 "UserKnownHostsFile": str(hosts),

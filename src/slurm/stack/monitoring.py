@@ -15,10 +15,7 @@ from slurm.stack.plan import Plan
 from slurm.stack.yaml import dump
 
 #: The part of this package that the exporter is; it needs Python's standard library alone.
-_EXPORTER = (
-    *("__init__.py", "errors.py", "reach.py", "rundir.py"),
-    *("api", "model", "monitor", "runner"),
-)
+_EXPORTER = ("*.py", *(f"{name}/**/*.py" for name in ("api", "model", "monitor", "runner")))
 # slurmctld's own numbers cost it locks; its makers advise a minute and more.
 _OWN_METRICS = ("jobs", "nodes", "partitions", "scheduler")
 
@@ -100,9 +97,8 @@ def grafana_dashboards() -> dict[str, Any]:
 def exporter_files() -> dict[str, str]:
     """The exporter's own sources by their path below the folder that its container mounts."""
     top = Path(slurm.__file__).parent
-    found = [path for name in _EXPORTER for path in sorted([top / name, *(top / name).rglob("*")])]
     return {
         f"slurm/{path.relative_to(top).as_posix()}": path.read_text(encoding="utf-8")
-        for path in found
-        if path.suffix == ".py"
+        for pattern in _EXPORTER
+        for path in sorted(top.glob(pattern))
     }

@@ -36,6 +36,11 @@ def up(directory: Path, topology: Topology, text: str) -> RunningCluster:
                 hint="make another cluster in another directory",
             )
         if before is not None and before.alive():
+            if not compare(path, text).nothing:
+                raise StackError(
+                    f"the cluster {topology.name} is up, and its file asks for something else",
+                    hint=f"slurm cluster apply {topology.name} --topology FILE",
+                )
             state = before
         else:
             state = native.bring_up(path, topology, {})

@@ -7,6 +7,7 @@ import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from slurm.api.unshared import FEATURE
 from slurm.errors import StackError
 from slurm.model.hostlist import collapse_hostlist
 from slurm.stack.check import (
@@ -37,8 +38,6 @@ _SLOTS = {
 RESERVED_MEMORY = 128
 SLURMD_PORT = 6818
 SLURMDBD_PORT = 6819
-#: The feature of nodes whose host has no shared directory.
-NO_SHARED = "noshared"
 #: The images of a Mac, unless the topology asks for others.
 ARM = "linux/arm64"
 
@@ -289,7 +288,7 @@ def _nodes(
                 memory=group.memory - min(RESERVED_MEMORY, group.memory // 4),
                 gpus=gpus,
                 detect_gpus=auto and gpus[0].vendor == "nvidia" and at_least(version, "24.11"),
-                features=(*group.features, *((NO_SHARED,) if host and not host.shared else ())),
+                features=(*group.features, *((FEATURE,) if host and not host.shared else ())),
                 weight=group.weight,
                 host=group.host,
                 platform=group.platform or (ARM if host and host.platform == "mac" else ""),

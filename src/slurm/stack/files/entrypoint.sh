@@ -273,12 +273,18 @@ health_slurmctld() { scontrol ping | grep -Eq " at $(hostname) is UP"; }
 # Of two controllers one has the queue; the other stands by and refuses to tell about it.
 health_in-charge() {
   local alone=/run/slurmctld/alone.conf
-  sed -E "/^SlurmctldHost=$(hostname)\(/!{/^SlurmctldHost=/d}" /etc/slurm/slurm.conf > "$alone"
+  sed -E "/^SlurmctldHost=$(hostname)(\(|$)/!{/^SlurmctldHost=/d}" /etc/slurm/slurm.conf > "$alone"
   SLURM_CONF=$alone timeout 10 squeue --noheader > /dev/null 2>&1
 }
 
-# slurmd answers for itself; whether slurmctld has it in service is asked elsewhere.
-health_slurmd() { scontrol show slurmd "$SLURM_NODE" | grep -q '^Slurmd PID'; }
+# slurmd answers for itself; whether slurmctld has it in service is asked elsewhere. scontrol knows
+# SlurmdPort alone, and a node may have another.
+health_slurmd() {
+  local conf=/etc/slurm/slurm.conf
+  [ -e "$conf" ] || conf=/run/slurm/conf/slurm.conf
+  printf 'SlurmdPort=%s\nInclude %s\n' "${SLURM_NODE_PORT:-6818}" "$conf" > /run/slurm-health.conf
+  SLURM_CONF=/run/slurm-health.conf scontrol show slurmd "$SLURM_NODE" | grep -q '^Slurmd PID'
+}
 
 # Asks through slurmdbd for what lies in the database.
 health_slurmdbd() {
@@ -302,9 +308,8 @@ health_prometheus() { http_answers 9090 /-/ready; }
 health_node-exporter() { http_answers 9100 /metrics; }
 health_slurm-exporter() { http_answers "$EXPORTER_PORT" /-/ready; }
 
-# Where hosts are several each container publishes ports of its own; slurm.conf includes this file.
-[ -z "${SRUN_PORTS:-}" ] ||
-  printf 'SrunPortRange=%s\nSlurmdPort=%s\n' "$SRUN_PORTS" "${SLURM_NODE_PORT:-6818}" > /run/slurm-ports.conf
+# Where hosts are several each container publishes its own ports for srun; slurm.conf includes this.
+[ -z "${SRUN_PORTS:-}" ] || echo "SrunPortRange=$SRUN_PORTS" > /run/srun-ports.conf
 
 role=${1:-}
 if [ "$role" = health ]; then

@@ -41,7 +41,7 @@ bring lab-macbook-slurmd-macbook \
   --label slurm-sdk.cluster=lab-macbook \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-macbook \
-  --label slurm-sdk.spec=4897b26c455e1f4c \
+  --label slurm-sdk.spec=CONTENT \
   --hostname slurmd-macbook \
   --init \
   --restart unless-stopped \

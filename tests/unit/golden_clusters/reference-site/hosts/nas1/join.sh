@@ -41,7 +41,7 @@ bring lab-nas1-slurmd-qnap1 \
   --label slurm-sdk.cluster=lab-nas1 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap1 \
-  --label slurm-sdk.spec=036d76bb6a3e519a \
+  --label slurm-sdk.spec=CONTENT \
   --hostname slurmd-qnap1 \
   --init \
   --restart unless-stopped \

@@ -41,7 +41,7 @@ bring lab-nas2-slurmd-qnap2 \
   --label slurm-sdk.cluster=lab-nas2 \
   --label slurm-sdk.dir="$here" \
   --label slurm-sdk.service=slurmd-qnap2 \
-  --label slurm-sdk.spec=7cc766d047482088 \
+  --label slurm-sdk.spec=CONTENT \
   --hostname slurmd-qnap2 \
   --init \
   --restart unless-stopped \

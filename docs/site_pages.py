@@ -17,6 +17,7 @@ MOVED = {
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
     "examples/README.md": "examples/index.md",
+    "examples/reference-site/README.md": "examples/reference-site/index.md",
 }
 SHOWN = {".py": "python", ".toml": "toml"}
 _LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)(#[^)\s]*)?\)")
@@ -64,6 +65,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         page: moved_links((ROOT / source).read_text(), source, page)
         for source, page in MOVED.items()
     }
+    made["llms.txt"] = re.sub(r"\.md(?=[#)])", ".html", made["llms.txt"])  # copied as it is
     for page, text in {**made, **example_pages()}.items():
         files.append(File.generated(config, page, content=text))
     return files

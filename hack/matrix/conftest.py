@@ -1,0 +1,74 @@
+"""Stands in for tests/conftest.py on a login node: the tests run on the cluster that is there.
+
+With MATRIX_REST=URL the client speaks to slurmrestd instead of running Slurm's commands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+
+_FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
+# How a node of the images finds its cluster.
+_OF_THE_IMAGE = ("SLURM_SACK_KEY", "SLURM_CONF")
+_OWN = "needs a cluster of its own"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Know the marks of the tests."""
+    config.addinivalue_line("markers", "full: more cases of a promise")
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for key in list(os.environ):
+        if key.startswith(_FROM_OUTSIDE) and key not in _OF_THE_IMAGE:
+            monkeypatch.delenv(key)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _over_rest() -> Iterator[None]:
+    """`Cluster()` is the cluster behind slurmrestd, where that is asked for."""
+    url = os.environ.get("MATRIX_REST")
+    if url is None:
+        yield
+        return
+    import slurm.cluster
+    from slurm.api.backend import Backend, LocalBackend, RestSettings, connect
+    from slurm.api.rest_scheduler import RestScheduler
+
+    how = RestSettings(url, os.environ["MATRIX_TOKEN"])
+
+    def by_rest(kind: str, base: str, *more: object) -> Backend:
+        if kind != "local":
+            return connect(kind, base, *more)  # type: ignore[arg-type]
+        return LocalBackend(RestScheduler(*how), base, how)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurm.cluster, "connect", by_rest)
+        yield
+
+
+@pytest.fixture(scope="session")
+def slurm_cluster() -> SimpleNamespace:
+    """What tests may ask of the session's cluster."""
+    return SimpleNamespace(
+        nodes=[f"n{n}" for n in range(1, 5)],
+        env={},
+        enforces_memory=os.environ.get("MATRIX_MEMORY") == "yes",
+    )
+
+
+@pytest.fixture
+def fresh_slurm_cluster() -> None:
+    """None of these here."""
+    pytest.skip(_OWN)
+
+
+@pytest.fixture(scope="session")
+def own_slurm_cluster() -> None:
+    """None of these here."""
+    pytest.skip(_OWN)
