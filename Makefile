@@ -20,7 +20,7 @@ BUDGET_EMBEDDED ?= 420
 BUDGET_SLURM ?= 660
 BUDGET_DOCS ?= 240
 BUDGET_SSH ?= 300
-BUDGET_CONTAINERS ?= 360
+BUDGET_CONTAINERS ?= 480
 BUDGET_SUBMITIT ?= 240
 BUDGET_BRIDGE ?= 600
 BUDGET_BROWSER ?= 300
@@ -131,6 +131,8 @@ test-containers: dev packages  ## images built, pushed and run on a real Slurm; 
 	for tier in tests/containers tests/stack; do \
 	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
+test: export BUILD_PATIENCE ?= 150
+test-full: export BUILD_PATIENCE = 3600
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	@hack/build-slurm-rest
 	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped
