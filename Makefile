@@ -131,7 +131,7 @@ test-containers: dev packages  ## images built, pushed and run on a real Slurm; 
 	for tier in tests/containers tests/stack; do \
 	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
-test: export BUILD_PATIENCE ?= 150
+test: export BUILD_PATIENCE ?= 90
 test-full: export BUILD_PATIENCE = 3600
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	@hack/build-slurm-rest
