@@ -12,6 +12,7 @@ from slurm.api.rest_rows import (
     controller_row,
     default_partition,
     numbers_of,
+    refusals,
     settings,
     submit_limit,
 )
@@ -199,3 +200,11 @@ def test_why_a_job_waits_is_said_in_the_words_of_scontrol() -> None:
     assert [row[0] for row in found["queue"]] == ["5", "4"]
     assert found["partition"]["MaxTime"] == "01:00:00"
     assert facts(lambda path: answers.get(path, {}), "99")["job"] == {}
+
+
+def test_a_refusal_is_told_unless_the_job_has_ended() -> None:
+    signalled = [{"error": {"code": code, "message": f"no {code}"}} for code in (0, 2017, 2002)]
+    assert refusals({"status": signalled}, {2017}) == ["no 2002"]
+    requeued = [[{"error": "fine", "error_code": 0}], [{"error": "no", "error_code": 2002}]]
+    assert refusals({"status": requeued}, {2017}) == ["no"]
+    assert refusals({}, {2017}) == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from slurm.api.agent import AgentError
@@ -241,3 +241,20 @@ def numbers_of(job_ids: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> Ite
                 "name all elements that wait, or use scontrol on the login node",
             )
         yield int(row["job_id"])
+
+
+def refusals(answer: Mapping[str, Any], ended: Collection[int]) -> list[str]:
+    """Slurm's words about each job that a request was refused for.
+
+    One that has ended meanwhile, told by the numbers in `ended`, needs no more.
+    """
+    found = []
+    for row in answer.get("status") or ():
+        # Of a signal: a row for each job. Of requeue: a list of rows for each, in other words.
+        for one in row if isinstance(row, list) else [row]:
+            told = one.get("error")
+            more = told if isinstance(told, dict) else {}
+            code = int(more.get("code") or one.get("error_code") or 0)
+            if code and code not in ended:
+                found.append(str(more.get("message") or told))
+    return found

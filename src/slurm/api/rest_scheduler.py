@@ -194,10 +194,8 @@ class RestScheduler:
         self._told(self._ask("DELETE", "jobs/", body={"jobs": collapse(job_ids), **more}))
 
     def _told(self, answer: Mapping[str, Any]) -> None:
-        """What the answer to a request says about each job; one that has ended needs no more."""
-        said = [row.get("error") or row for row in answer.get("status") or ()]
-        codes = [(int(e.get("code") or e.get("error_code") or 0), e) for e in said]
-        words = [str(e.get("message") or e.get("error")) for n, e in codes if n and n not in _ENDED]
+        """Raise what the answer to a request says against it."""
+        words = rest_rows.refusals(answer, _ENDED)
         if words:
             raise AgentError("request", "Slurm refuses it", words)
 
