@@ -20,7 +20,7 @@ BUDGET_EMBEDDED ?= 420
 BUDGET_SLURM ?= 660
 BUDGET_DOCS ?= 240
 BUDGET_SSH ?= 300
-BUDGET_CONTAINERS ?= 360
+BUDGET_CONTAINERS ?= 480
 BUDGET_SUBMITIT ?= 240
 BUDGET_BRIDGE ?= 600
 BUDGET_BROWSER ?= 300
@@ -28,7 +28,7 @@ SOAK_MINUTES ?= 30
 # More arguments for pytest: make test-unit PYTEST_ARGS="-k units -x"
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest --durations=12 $(PYTEST_ARGS)
-# With real daemons on a busy machine: up to three failures are run once more, alone, and are named.
+# On a busy machine any limit may be missed: up to three failures are run once more, alone, and named.
 REAL := hack/run-tests --durations=12 $(PYTEST_ARGS)
 NOT_LONG := -m "not campaign"
 # Jobs mostly wait, so several tests at a time; on real Slurm each worker has a cluster of its own.
@@ -106,7 +106,7 @@ export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_S
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
 
 test-unit: dev  ## pure parts, no scheduler
-	$(PYTEST) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
+	$(REAL) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
 
 test-embedded: dev  ## jobs on the embedded scheduler
 	$(REAL) tests/embedded -n $(WORKERS) --dist=loadgroup --session-timeout=$(BUDGET_EMBEDDED)
@@ -131,6 +131,8 @@ test-containers: dev packages  ## images built, pushed and run on a real Slurm; 
 	for tier in tests/containers tests/stack; do \
 	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
+test: export BUILD_PATIENCE ?= 90
+test-full: export BUILD_PATIENCE = 3600
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	@hack/build-slurm-rest
 	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped

@@ -23,13 +23,21 @@ BRIDGE_USER = "system:serviceaccount:slurm-bridge:slurm-bridge"
 
 
 def built(script: str, **env: str) -> Path:
-    """What a script of hack/ makes once and keeps; waits where it is being made."""
-    done = subprocess.run(
-        [REPOSITORY / "hack" / script],
-        stdout=subprocess.PIPE,
-        timeout=3600,
-        env={**os.environ, **env},
-    )
+    """What a script of hack/ makes once and keeps; waits where it is being made.
+
+    BUILD_PATIENCE is for how long, in seconds: a machine that cannot build Kubernetes in the time
+    of all tiers says that the bridge was not tested.
+    """
+    patience = float(os.environ.get("BUILD_PATIENCE", "3600"))
+    try:
+        done = subprocess.run(
+            [REPOSITORY / "hack" / script],
+            stdout=subprocess.PIPE,
+            timeout=patience,
+            env={**os.environ, **env},
+        )
+    except subprocess.TimeoutExpired:
+        pytest.skip(f"THE BRIDGE IS NOT TESTED: hack/{script} is not through after {patience:g} s")
     if done.returncode == 3:
         pytest.skip(f"hack/{script}: no go 1.26 here, so no Kubernetes; or set KUBEBUILDER_ASSETS")
     done.check_returncode()

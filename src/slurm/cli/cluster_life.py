@@ -196,10 +196,8 @@ def what_about_jobs(directory: Path) -> str:
 def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     """Remove a cluster with its queue, its accounting and its shared files; backups stay."""
     directory = place(name, dir)
-    stack = open_stack(directory)
-    for host, state in joining.hosts(stack, stack.fleet.states()).items():
-        if state != "missing":
-            say(f"{host} keeps its nodes and its key: slurm cluster leave {host} takes them away")
+    if in_containers(directory):
+        _say_who_stays(open_stack(directory))
     if not _agreed(f"Destroy the cluster in {directory} with all its data?", yes):
         print("nothing was done")
         return REFUSED
@@ -208,6 +206,12 @@ def destroy(name: Name = None, /, *, dir: Dir = None, yes: Yes = False) -> int:
     else:
         native_life.destroy(directory)
     return DONE
+
+
+def _say_who_stays(stack: Stack) -> None:
+    for host, state in joining.hosts(stack, stack.fleet.states()).items():
+        if state != "missing":
+            say(f"{host} keeps its nodes and its key: slurm cluster leave {host} takes them away")
 
 
 @app.command

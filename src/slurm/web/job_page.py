@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from slurm.efficiency import RunUse
 from slurm.model.states import parse_state
-from slurm.monitor.queue import JobRow
 from slurm.web.acts import ACTS, Act, offered
+from slurm.web.cells import grid
 from slurm.web.details import Detail, detail, efficiency, environment, script, why
 from slurm.web.groups import Group
 from slurm.web.markup import Child, Html, address, h
@@ -31,9 +31,6 @@ from slurm.web.pieces import (
 from slurm.web.queue_page import progress
 from slurm.web.site import Scene, Site
 from slurm.why import Why
-
-#: Cells of an array's grid on one page.
-CELLS = 1000
 
 
 def job_page(site: Site, scene: Scene, query: Mapping[str, str], job_id: str) -> Page:
@@ -351,41 +348,6 @@ def _log(found: Detail, whole: Group | None, query: Mapping[str, str]) -> Child:
         note=h("code", path) if path else None,
         cls="log-card",
     )
-
-
-def grid(group: Group) -> Html:
-    """The tasks of an array, a cell each; colour, shape and words say the state."""
-    cells: list[tuple[int, JobRow]] = []
-    waiting: list[JobRow] = []
-    for row in group.rows:
-        number = row.job_id.partition("_")[2]
-        if number.isdigit():
-            cells.append((int(number), row))
-        else:
-            waiting.append(row)
-    cells.sort(key=lambda item: item[0])
-    shown = [
-        cell(str(index), row.state, address("jobs", row.job_id)) for index, row in cells[:CELLS]
-    ]
-    rest: Sequence[Child] = [
-        h(
-            "p",
-            f"{count(row.tasks)} more wait: ",
-            h("code", row.job_id.partition("_")[2]),
-            cls="dim",
-        )
-        for row in waiting
-    ]
-    hidden = len(cells) - CELLS
-    more = h("p", f"{count(hidden)} more are not drawn.", cls="dim") if hidden > 0 else None
-    return h("div", h("div", shown, cls="cells"), more, rest)
-
-
-def cell(number: str, state: str, href: str) -> Html:
-    """One task of an array."""
-    kind = kind_of(state)
-    words = f"{number}: {state.replace('_', ' ').lower()}"
-    return h("a", h("span", words, cls="sr"), cls=f"cell {kind}", href=href, title=words)
 
 
 def _script(site: Site, scene: Scene, found: Detail) -> Child:

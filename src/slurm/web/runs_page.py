@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from slurm.errors import SlurmError
 from slurm.graph import Graph, Node, layers, read_graph
 from slurm.runlist import ListedRun, RunList
-from slurm.web.job_page import CELLS, cell
+from slurm.web.cells import CELLS, cell
 from slurm.web.markup import Child, Html, address, h
 from slurm.web.pieces import (
     MARKS,
