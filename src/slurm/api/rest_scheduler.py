@@ -83,7 +83,7 @@ class RestScheduler:
         """What is known of a partition; of one that is not there, the submission will tell."""
         try:
             rows = self._ask("GET", f"partition/{name}").get("partitions") or [{}]
-        except errors.RestRefused:
+        except Refused:
             return {}
         return dict(rows[0])
 
