@@ -281,5 +281,5 @@ def test_a_secret_that_is_not_set_is_refused_before_submission(cluster: Cluster)
 
     with pytest.raises(errors.OptionError, match="NO_SUCH_TOKEN"):
         cluster.submit(task(never), secrets=("NO_SUCH_TOKEN",))()
-    # What a cluster keeps for all runs begins with a dot; a run of this task would be named after it.
+    # What a cluster keeps for all runs begins with a dot; a run of this task would have its name.
     assert [name for name in os.listdir(cluster.base) if "never" in name] == []
