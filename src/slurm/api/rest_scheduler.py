@@ -18,6 +18,7 @@ from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
 from slurm.api.slurm_scheduler import collapse
+from slurm.model.hostlist import expand_hostlist
 
 #: The first that tells the controller's settings, and has a word for requeue.
 _COMPLETE_SINCE = "v0.0.45"
@@ -36,6 +37,12 @@ class Refused(AgentError):
     def __init__(self, said: str, number: int) -> None:
         super().__init__("request", "Slurm refuses it", [said])
         self.said, self.number = said, number
+
+
+def _unshared(option: str, name: str) -> AgentError:
+    what = f"{option}={name} is on a host without the shared directory"
+    hint = "leave it out, or name a partition whose hosts have that directory"
+    return AgentError("unshared", f"{what}: the run would not find its files", [], hint)
 
 
 class RestScheduler:
@@ -60,7 +67,7 @@ class RestScheduler:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             said = hint if isinstance(error, NotOverRest) else None
             raise AgentError("refused", str(error), [], said) from error
-        self._refuse_unshared(str(job.get("partition") or ""))
+        self._refuse_unshared(job)
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
         except Refused as error:
@@ -69,15 +76,25 @@ class RestScheduler:
             raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
 
-    def _refuse_unshared(self, partitions: str) -> None:
+    def _refuse_unshared(self, job: Mapping[str, Any]) -> None:
         """No run is sent to where its files are not; each partition is asked for once."""
-        for name in filter(None, partitions.split(",")):
+        for name in filter(None, str(job.get("partition") or "").split(",")):
             if name not in self._shared:
                 sets = str(self._partition(name).get("node_sets") or "")
                 self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
             if not self._shared[name]:
-                what = f"partition={name} is on a host without the shared directory"
-                raise AgentError("unshared", f"{what}: the run would not find its files")
+                raise _unshared("partition", name)
+        names = self._nodes_asked_for(job)
+        for node in self.nodes() if names else ():
+            if node["name"] in names and unshared.FEATURE in node["features"]:
+                raise _unshared("nodelist", node["name"])
+
+    def _nodes_asked_for(self, job: Mapping[str, Any]) -> set[str]:
+        """The nodes that a job insists on; of a list that cannot be read, the submission tells."""
+        try:
+            return set(expand_hostlist(",".join(job.get("required_nodes") or ())))
+        except ValueError:
+            return set()
 
     def _partition(self, name: str) -> dict[str, Any]:
         """What is known of a partition; of one that is not there, the submission will tell."""

@@ -8,6 +8,7 @@ from typing import Any
 from slurm.stack.image import Image, images
 from slurm.stack.plan import Node, Plan
 from slurm.stack.topology import Limit
+from slurm.stack.versions import at_least
 from slurm.stack.yaml import Alias, Anchor
 
 Service = dict[str, Any]
@@ -232,11 +233,20 @@ def _slurmrestd(plan: Plan) -> Service:
     return {
         **_service(plan, "slurmrestd", "slurmrestd"),
         **_published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
-        **_environment(SLURMRESTD_PORT=rest.port),
+        **_environment(SLURMRESTD_PORT=rest.port, **_openapi(plan)),
         "volumes": ["./shared:/etc/slurm:ro"],
         **_after(plan, "slurmctld", "slurmdbd"),
         "healthcheck": _health("slurmrestd"),
         **_limits(plan.topology.limits.slurmrestd),
+    }
+
+
+def _openapi(plan: Plan) -> dict[str, str]:
+    """The half of slurmrestd that asks slurmdbd ends it where there is none."""
+    if plan.topology.accounting:
+        return {}
+    return {
+        "SLURMRESTD_OPENAPI_PLUGINS": "slurmctld" if at_least(plan.version, "23.11") else "v0.0.38"
     }
 
 
