@@ -189,6 +189,13 @@ class RestScheduler:
         """All that slurmrestd can say about why a job waits."""
         return rest_facts.facts(self._seen, job_id)
 
+    def record(self, job_id: str) -> dict[str, str]:
+        """One job in the words of `scontrol show job`; nothing where Slurm does not know it."""
+        rows = self._seen(f"job/{job_id}").get("jobs") or ()
+        # Of an array all elements come, whichever was asked for.
+        rows = sorted(rows, key=lambda row: rest_rows.controller_row(row).job_id != job_id)
+        return next(map(rest_facts.job_fields, rows), {})
+
     def all_jobs(self) -> list[dict[str, Any]]:
         """Every user's jobs that have not ended, as dictionaries."""
         rows = map(rest_rows.queued_job, self._jobs())
@@ -196,8 +203,15 @@ class RestScheduler:
 
     def version(self) -> str:
         """The release of Slurm, such as 24.11.5."""
+        return self._about("release")
+
+    def cluster_name(self) -> str:
+        """What the cluster calls itself."""
+        return self._about("cluster")
+
+    def _about(self, what: str) -> str:
         about = self._ask("GET", "ping/").get("meta") or {}
-        return str((about.get("slurm") or {}).get("release") or "")
+        return str((about.get("slurm") or {}).get(what) or "")
 
     # ---- one request ----------------------------------------------------------------------------
 
