@@ -105,8 +105,16 @@ class RestScheduler:
         return dict(rows[0])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
-        """All jobs that the controller remembers, in one call."""
-        return [rest_rows.controller_row(row) for row in self._jobs()]
+        """All jobs that the controller remembers, in one call.
+
+        The waiting rest of an array whose list is cut (SLURM_BITSTR_LEN) has the array's bare id,
+        which stands for every element that has no row of its own.
+        """
+        rows = map(rest_rows.controller_row, self._jobs())
+        return [
+            row._replace(job_id=row.job_id.partition("_")[0]) if "..." in row.job_id else row
+            for row in rows
+        ]
 
     def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting knows of these jobs, oldest first."""

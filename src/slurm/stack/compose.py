@@ -234,7 +234,8 @@ def _slurmrestd(plan: Plan) -> Service:
     return {
         **_service(plan, "slurmrestd", "slurmrestd"),
         **_published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
-        **_environment(SLURMRESTD_PORT=rest.port, **_openapi(plan)),
+        # Else it cuts the list of an array's waiting tasks after 64 letters.
+        **_environment(SLURMRESTD_PORT=rest.port, SLURM_BITSTR_LEN=0, **_openapi(plan)),
         "volumes": ["./shared:/etc/slurm:ro"],
         **_after(plan, "slurmctld", "slurmdbd"),
         "healthcheck": _health("slurmrestd"),
