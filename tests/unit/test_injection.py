@@ -6,9 +6,9 @@ module systems, conda and the runtimes of containers.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from slurm import retry
-from slurm.errors import ConfigError, OptionError, PackagingError, SlurmError
+from slurm.errors import OptionError, PackagingError
 from slurm.model.option_table import OPTIONS
 from slurm.model.options import normalize, sbatch_flags
 from slurm.packaging.container import runtimes
@@ -29,8 +29,21 @@ from slurm.rendering import Environment, Submission, render_job_script, render_n
 LIMIT = 60
 SHELL = ("setup", "teardown")
 PIECES = (
-    *("$(touch canary)", "`touch canary`", "; touch canary;", "\ntouch canary\n", "&& touch canary"),
-    *("'; touch canary; '", '"; touch canary; "', "| touch canary", "& touch canary &", "\\", "\\\n"),
+    *(
+        "$(touch canary)",
+        "`touch canary`",
+        "; touch canary;",
+        "\ntouch canary\n",
+        "&& touch canary",
+    ),
+    *(
+        "'; touch canary; '",
+        '"; touch canary; "',
+        "| touch canary",
+        "& touch canary &",
+        "\\",
+        "\\\n",
+    ),
     *("a[$(touch canary)]", "${x:=$(touch canary)}", "<(touch canary)", "\0", "\r", "\x1b", "\x1f"),
     *("{touch,canary}", "-e", "--help", "-", "*", "~", "!!", "#", "%j", "=", ":", ",", "/", " "),
     *("é", "\u2028", "\udcff", "\U0001f600", "x", "\t", "EOF", "$HOME", "afterok:1", "n[1-2]"),
@@ -234,10 +247,8 @@ def test_no_word_about_a_container_runs_anything(node: Node, runtime: str, text:
         except PackagingError:
             continue
         mounts = []
-        try:
+        with contextlib.suppress(PackagingError):
             mounts.append(check_mount(f"/data/{text}:/mnt/{text}:ro"))
-        except PackagingError:
-            pass
         started = runtimes.start(
             Container(
                 wanted,
