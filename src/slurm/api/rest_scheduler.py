@@ -6,9 +6,9 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm import errors
 from slurm.api import rest_facts, rest_rows, unshared
@@ -19,6 +19,8 @@ from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limit
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
 from slurm.api.slurm_scheduler import collapse
 from slurm.model.hostlist import expand_hostlist
+
+T = TypeVar("T")
 
 #: The first that tells the controller's settings, and has a word for requeue.
 _COMPLETE_SINCE = "v0.0.45"
@@ -251,21 +253,24 @@ class RestScheduler:
                     raise
 
     def _version(self) -> str:
-        try:
-            return self.client.version
-        except errors.RestError as error:
-            raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
+        return self._answer("GET", lambda: self.client.version)
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """One request; a refusal may be the caller's to explain.
+        def send() -> dict[str, Any]:
+            self.calls += 1
+            return self.client.call(method, path, **more)
+
+        return self._answer(method, send)
+
+    def _answer(self, method: str, request: Callable[[], T]) -> T:
+        """The answer to a request; a refusal may be the caller's to explain.
 
         One that surely did not arrive is sent again for a while: slurmrestd may be starting anew.
         """
         end = time.monotonic() + _AWAY_S
         while True:
-            self.calls += 1
             try:
-                return self.client.call(method, path, **more)
+                return request()
             except errors.RestRefused as error:
                 raise Refused(error.message, error.number) from error
             except errors.RestError as error:
