@@ -48,7 +48,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that breaks `at` so many seconds after the client's start, and for how long."""
+    """Something that breaks `at` so many seconds after the client is there, and for how long."""
 
     victim: str
     how: str
@@ -108,7 +108,7 @@ def _call(chance: random.Random, name: str) -> Call:
 
 def _fault(chance: random.Random, victim: str) -> Fault:
     how = chance.choice(HOWS[victim])
-    at, lasts = chance.uniform(0.2, 4), chance.uniform(0.3, 4)
+    at, lasts = chance.uniform(0, 4), chance.uniform(0.3, 4)
     return Fault(victim, how, round(at, 2), round(lasts, 2), chance.randrange(3))
 
 

@@ -59,21 +59,25 @@ class Trial:
 
     def _set_up(self, stack: contextlib.ExitStack) -> None:
         reach: dict[str, Any] = {"job_base_dir": str(self.base)}
-        env, prefix = dict(self.env), []
+        env, prefix, clock = dict(self.env), [], {}
         if self.plan.fault("disk"):
             self.disk = stack.enter_context(small_disk(self.base))
         if self.plan.fault("clock"):
             self.offset = self.place / "offset"
-            env.update(clock_env(self.offset))
+            clock = clock_env(self.offset)
         if self.plan.fault("files"):
             self.files = self.place / "files.pid"
             prefix = stack.enter_context(late_files(self.base, self.files))
         if self.plan.ssh:
-            self.far = stack.enter_context(FarAway(self.slurm.cluster.env, self.place))
+            # The login node's clock jumps, that of the agent, not the laptop's.
+            there = {**self.slurm.cluster.env, **clock}
+            self.far = stack.enter_context(FarAway(there, self.place))
             reach.update(self.far.reach)
             env = {k: v for k, v in env.items() if not k.startswith("SLURM")}
             env["SLURM_SDK_SSH_DIR"] = str(self.far.sockets)
             prefix = self.far.prefix
+        else:
+            env.update(clock)
         order = {
             "reach": reach,
             "calls": [asdict(call) for call in self.plan.calls],
@@ -81,15 +85,17 @@ class Trial:
             "said": str(self.said),
         }
         words = [*prefix, sys.executable, str(CLIENT), "work", json.dumps(order)]
-        self.error = stack.enter_context(open(self.place / "client.err", "w+"))
-        self.client = subprocess.Popen(
-            words, env=env, cwd=self.place, stdout=self.error, stderr=self.error
-        )
+        with open(self.place / "client.err", "w") as error:
+            self.client = subprocess.Popen(
+                words, env=env, cwd=self.place, stdout=error, stderr=error
+            )
         stack.callback(self.client.wait)
         stack.callback(self.client.kill)
 
     def _break_and_mend(self) -> None:
         """Each fault at its moment, each mended at its own; then the end of the client."""
+        # How long Python takes to start says nothing: time counts from the client's first word.
+        _in_time(lambda: self.said.exists() or self.client.poll() is not None, CLIENT_LIMIT)
         began = time.monotonic()
         moments = [(fault.at, 0, fault) for fault in self.plan.faults]
         moments += [(fault.at + fault.lasts, 1, fault) for fault in self.plan.faults]
@@ -104,8 +110,7 @@ class Trial:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.client.wait(CLIENT_LIMIT)
         self.seen.client_code = self.client.poll()
-        self.error.seek(0)
-        self.seen.client_error = self.error.read()[-2000:]
+        self.seen.client_error = (self.place / "client.err").read_text()[-2000:]
 
     # ---- faults ---------------------------------------------------------------------------------
 
@@ -202,7 +207,7 @@ class Trial:
 
     def _soon(self, find: Callable[[], int]) -> int:
         """The victim, which may come a little later; 0 when there is none."""
-        end = time.monotonic() + 5
+        end = time.monotonic() + 10
         while not (pid := find()) and time.monotonic() < end:
             time.sleep(0.05)
         return pid

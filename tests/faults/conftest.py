@@ -93,10 +93,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     for told in _told(report):
         word = "FAILED" if told["wrong"] else "ok"
         outcomes = ", ".join(f"{n} {kind}" for kind, n in told["outcomes"].items()) or "none"
+        refused = ", ".join(f"{n} {kind}" for kind, n in told["refused"].items()) or "none"
         print(
             f"\n{word} seed {told['seed']} {told['seconds']} s: {told['plan']}"
-            f" | {outcomes}; {told['executions']} executed, {told['refused']} refused,"
-            f" {told['missed']} faults without a victim, {told['ghosts']} ghosts of Slurm's",
+            f" | {outcomes}; {told['executions']} executed; refused: {refused};"
+            f" {told['open']} open when the client left, {told['missed']} faults without a victim,"
+            f" {told['ghosts']} ghosts of Slurm's",
             *(f"  {line}" for line in told["wrong"]),
             sep="\n",
             flush=True,
@@ -115,15 +117,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not runs:
         return
     faults = Counter(hit for told in runs for hit in told["hit"])
-    outcomes: Counter[str] = Counter()
+    outcomes, refused = Counter[str](), Counter[str]()
     for told in runs:
         outcomes.update(told["outcomes"])
+        refused.update(told["refused"])
     seconds = sum(told["seconds"] for told in runs)
     write = terminalreporter.write_line
     terminalreporter.section("campaign")
     write(f"{len(runs)} runs, {sum(bool(t['wrong']) for t in runs)} failed, {seconds:.0f} s in all")
     write(f"{sum(told['executions'] for told in runs)} executions of functions")
-    for title, counted in (("faults", faults), ("outcomes", outcomes)):
+    for title, counted in (("faults", faults), ("outcomes", outcomes), ("refused", refused)):
         write(f"{title}: {counted.total()}")
         for kind, count in sorted(counted.items()):
             write(f"  {kind:24}{count:6}")

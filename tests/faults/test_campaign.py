@@ -37,9 +37,10 @@ def test_each_item_has_one_outcome_whatever_breaks(
     with tempfile.TemporaryDirectory(prefix="campaign-", dir="/tmp") as place:
         trial = Trial(plan, slurm, Path(place))
         seen = trial.run()
+    print(*seen.said, *seen.marks, *seen.judged, seen.client_error, sep="\n")  # if it fails
     wrong = violations(plan, seen)
     kinds = Counter(text.partition(" ")[0] for text in seen.outcomes.values())
-    refused = sum("refused" in row for row in seen.said)
+    refused = Counter(row["refused"] for row in seen.said if "refused" in row)
     record_property(
         "campaign",
         {
@@ -48,7 +49,8 @@ def test_each_item_has_one_outcome_whatever_breaks(
             "hit": trial.hit,
             "missed": len(plan.faults) - len(trial.hit),
             "outcomes": dict(kinds),
-            "refused": refused,
+            "refused": dict(refused),
+            "open": sum(row.get("told") == "open" for row in seen.said),
             "ghosts": trial.ghosts,
             "executions": len(executions(seen.marks)),
             "seconds": round(time.monotonic() - began, 1),
