@@ -119,6 +119,8 @@ class Expected:
     outcome: str
     kind: str
     retry: int
+    #: Whether its first execution raises: a fault that costs it the retry leaves that.
+    flaky: bool = False
 
     @property
     def may_requeue(self) -> bool:
@@ -141,7 +143,8 @@ def _items(call: Call) -> Iterator[tuple[str, Expected]]:
     inner = {"workflow": "array"}.get(call.kind, call.kind)
     name = f"{call.name}kids" if call.kind == "workflow" else call.name
     for index, end in enumerate(ends):
-        yield f"{name}.{index}", Expected(end, inner, call.retry)
+        flaky = call.ends[index] == "flaky"
+        yield f"{name}.{index}", Expected(end, inner, call.retry, flaky)
     if call.kind == "workflow":
         failed = next((end for end in ends if end != "value"), None)
         yield f"{call.name}sum.0", Expected("UpstreamFailed" if failed else "value", "task", 0)
