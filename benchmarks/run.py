@@ -14,8 +14,9 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:
-    # Started by its path, as `make bench` does: the repository stands for this folder.
-    sys.path[0] = str(REPOSITORY)
+    # Started by its path, as `make bench` does: the repository stands for this folder, and what is
+    # measured is the source beside it, wherever the environment's own package is installed from.
+    sys.path[:1] = [str(REPOSITORY), str(REPOSITORY / "src")]
 
 import slurm  # noqa: E402
 from benchmarks import report  # noqa: E402

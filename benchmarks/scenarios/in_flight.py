@@ -17,7 +17,6 @@ def in_flight(ground: Ground) -> Section:
     count, window = ground.times(1000, 100), ground.times(60, 10)
     base = str(ground.folder("many"))
     client = ground.peer("in flight", "in_flight.py", base, env=ground.slurm_env)
-    assert client is not None
     before = client.play("look")
     after = client.play(f"submit {count}")
     began = client.play(f"wait {SETTLE_S}")

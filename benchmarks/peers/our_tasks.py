@@ -1,4 +1,6 @@
-"""Tasks in a module of their own, so that they travel by reference."""
+"""The calls as tasks, in a module of their own, so that they travel by reference."""
+
+import calls
 
 from slurm import task
 
@@ -13,3 +15,9 @@ def noop(item: int) -> int:
 def join(left: int, right: int) -> int:
     """One node of a graph."""
     return left + right
+
+
+@task
+def die(how: str, note: str) -> None:
+    """Die in this way."""
+    calls.die(how, note)
