@@ -238,7 +238,9 @@ def timed(command: list[str], env: Mapping[str, str]) -> float:
     Not `subprocess.run(timeout=...)`: that looks for the end ever more rarely, up to 50 ms late.
     """
     began = time.perf_counter()
-    process = subprocess.Popen(command, env=dict(env), stdin=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        command, env=dict(env), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
     guard = threading.Timer(60, process.kill)
     guard.start()
     code = process.wait()

@@ -1,4 +1,4 @@
-"""Line charts with logarithmic axes as SVG, without a plotting library."""
+"""Line and dot charts with logarithmic axes as SVG, without a plotting library."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from html import escape
 
 WIDTH, HEIGHT, LEFT, BELOW, ABOVE, RIGHT = 640, 360, 70, 44, 34, 150
 #: Told apart also without colour: each line has its own mark.
-COLOURS = ("#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce", "#b91c1c", "#475569", "#0f766e")
-MARKS = ("●", "■", "▲", "◆", "▼", "✚", "★")
+COLOURS = (
+    "#0b6e99", "#c2410c", "#4d7c0f", "#7e22ce", "#b91c1c", "#475569", "#0f766e", "#be185d",
+)  # fmt: skip
+MARKS = ("●", "■", "▲", "◆", "▼", "✚", "★", "◉")
 
 Points = Sequence[tuple[float, float]]
 
@@ -26,12 +28,7 @@ def log_chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points])
         inner = WIDTH - LEFT - RIGHT, HEIGHT - ABOVE - BELOW
         return LEFT + across * inner[0], HEIGHT - BELOW - up * inner[1]
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(title)}" font-family="sans-serif" font-size="12" fill="#334155">',
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-        f'<text x="{LEFT}" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
-    ]
+    parts = _frame(title, WIDTH, HEIGHT)
     for decade in range(x_low, x_high + 1):
         x, y = place(10**decade, 10**y_low)
         parts.append(_line((x, y), place(10**decade, 10**y_high)))
@@ -53,7 +50,7 @@ def log_chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points])
         f'<text x="16" y="{HEIGHT / 2}" {turn} text-anchor="middle">{escape(y_name)}</text>'
     )
     for number, (name, points) in enumerate(lines.items()):
-        colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
+        colour, mark = _look(number)
         placed = [place(x, y) for x, y in points if y > 0]
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
         parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
@@ -65,6 +62,55 @@ def log_chart(title: str, x_name: str, y_name: str, lines: Mapping[str, Points])
             f'<text x="{WIDTH - RIGHT + 12}" y="{top}" fill="{colour}">{mark} {escape(name)}</text>'
         )
     return "\n".join([*parts, "</svg>\n"])
+
+
+def dot_chart(title: str, names: Sequence[str], rows: Mapping[str, Mapping[str, float]]) -> str:
+    """An SVG with a line for each row and a mark for each name on it; the axis is logarithmic."""
+    left, step, head, width = 300, 22, 64, 860
+    values = [value for row in rows.values() for value in row.values() if value > 0]
+    low, high = _decades(min(1.0, *values), max(1.0, *values))
+    height = head + step * len(rows) + 34
+    bottom = height - 28
+
+    def across(value: float) -> float:
+        return left + (math.log10(value) - low) / (high - low) * (width - left - 24)
+
+    parts = _frame(title, width, height)
+    for number, name in enumerate(names):
+        colour, mark = _look(number)
+        x = 16 + number * (width - 32) / len(names)
+        parts.append(f'<text x="{x:.0f}" y="42" fill="{colour}">{mark} {escape(name)}</text>')
+    for decade in range(low, high + 1):
+        x = across(10.0**decade)
+        parts.append(_line((x, head - 10), (x, bottom)))
+        parts.append(f'<text x="{x:.1f}" y="{height - 10}" text-anchor="middle">'
+                     f"{_si(decade)} x</text>")  # fmt: skip
+    ends = f'x1="{across(1):.1f}" y1="{head - 10}" x2="{across(1):.1f}" y2="{bottom}"'
+    parts.append(f'<line {ends} stroke="#334155" stroke-width="2"/>')
+    for number, (row, dots) in enumerate(rows.items()):
+        y = head + 4 + step * number
+        parts.append(f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(row)}</text>')
+        parts.append(_line((left, y), (width - 24, y)))
+        for name, value in dots.items():
+            if value > 0:
+                colour, mark = _look(names.index(name))
+                parts.append(f'<text x="{across(value):.1f}" y="{y + 4}" fill="{colour}" '
+                             f'text-anchor="middle">{mark}</text>')  # fmt: skip
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _frame(title: str, width: int, height: int) -> list[str]:
+    """A white card, which is readable on a dark page too."""
+    return [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(title)}" font-family="sans-serif" font-size="12" fill="#334155">',
+        f'<rect width="{width}" height="{height}" rx="6" fill="#ffffff"/>',
+        f'<text x="16" y="20" font-size="14" font-weight="bold">{escape(title)}</text>',
+    ]
+
+
+def _look(number: int) -> tuple[str, str]:
+    return COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
 
 
 def _decades(low: float, high: float) -> tuple[int, int]:
