@@ -147,11 +147,13 @@ class Ground:
             counting.chmod(0o755)
         return f"{place}{os.pathsep}{self.slurm_env['PATH']}"
 
-    def cost_so_far(self, key: str) -> tuple[int, int]:
-        """How often the library has asked the scheduler by now, and how many files it has made."""
+    def cost_so_far(self, key: str) -> dict[str, int]:
+        """How often the library has asked the scheduler, and what files there are by now."""
         asked = self.folder(f"commands-{key}") / ".asked"
         calls = len(asked.read_text().splitlines()) if asked.exists() else 0
-        return calls, sum(len(names) for _, _, names in os.walk(self.folder(key)))
+        names = [name for _, _, names in os.walk(self.folder(key)) for name in names]
+        logs = sum(name.endswith((".out", ".err", ".log")) for name in names)
+        return {"asked": calls, "made": len(names), "made_but_logs": len(names) - logs}
 
     def end_peers(self) -> None:
         """End the programs of a scenario, so that the next one has the host to itself."""

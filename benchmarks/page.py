@@ -13,17 +13,18 @@ from benchmarks.plot import dot_chart, log_chart
 from benchmarks.report import HEAD, cells, line, measure, number
 
 PREFIX = "bench-"
-INTRO = """# Benchmarks
-
-Written by `make bench`; do not edit. Slurm SDK beside every library that does the same, in one run \
-on one machine: a real Slurm, a real sshd, each library in a process and a Python environment of its \
-own, all of them in turn. The machine is small, so look at ratios.
-"""
-GLANCE = """## At a glance
-The first column is ours; the others are multiples of it, so that **more than 1 means that the other \
-one needs more**. `>` stands for who had not answered when we stopped waiting, — for what a library \
-cannot do (the reasons are [below](#left-out)).
-"""
+INTRO = (
+    "# Benchmarks\n\n"
+    "Written by `make bench`; do not edit. Slurm SDK beside every library that does the same, in "
+    "one run on one machine: a real Slurm, a real sshd, each library in a process and a Python "
+    "environment of its own, all of them in turn. The machine is small, so look at ratios.\n"
+)
+GLANCE = (
+    "## At a glance\n\n"
+    "The first column is ours; the others are multiples of it, so that **more than 1 means that "
+    "the other one needs more**. `>` stands for who had not answered when we stopped waiting, — "
+    "for what a library cannot do (the reasons are [below](#left-out)).\n"
+)
 
 
 def write(

@@ -118,9 +118,8 @@ def _turn(ground: Ground, race: Race, library: Library, late: set[str]) -> Any:
         return None
     if race.leaves_jobs:
         ground.empty_queue()
-    calls, files = (n - b for n, b in zip(ground.cost_so_far(library.key), before, strict=True))
-    told = answer if isinstance(answer, dict) else {"total": answer}
-    return {**told, "asked": calls, "made": files}
+    cost = {what: now - before[what] for what, now in ground.cost_so_far(library.key).items()}
+    return {**(answer if isinstance(answer, dict) else {"total": answer}), **cost}
 
 
 def bettered(rows: list[Row], limit: float, of: str) -> Row:

@@ -39,11 +39,15 @@ def from_json(kept: dict[str, Any]) -> list[Section]:
     found = []
     for section in kept["sections"]:
         rows = tuple(
-            Row(**{k: tuple(v) if isinstance(v, list) else v for k, v in row.items() if k in names})
+            Row(**{name: _value(value) for name, value in row.items() if name in names})
             for row in section["rows"]
         )
         found.append(Section(section["title"], rows, tuple(section["notes"]), section["seconds"]))
     return found
+
+
+def _value(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def measure(row: Row) -> str:

@@ -25,6 +25,8 @@ LIMITS = {
     "Death noticed": "Who asks at the right moment is told first; what counts is that it is "
     "told at all, and within seconds.",
 }
+#: Asked so often that the summary has it beside the largest of its kind.
+USUAL = "A map of 100,"
 
 
 @dataclass(frozen=True)
@@ -55,17 +57,14 @@ def comparisons(sections: list[Section]) -> list[Comparison]:
 
 
 def at_a_glance(sections: list[Section]) -> list[Comparison]:
-    """The questions for the top of the page: of those that grow, only the largest size."""
+    """The questions for the top of the page: of those that grow the last, and what is usual."""
     found = comparisons(sections)
-    largest: dict[str, int] = {}
-    for one in found:
-        assert one.ours is not None
-        family = stem(one.question)
-        largest[family] = max(largest.get(family, 0), one.ours.size)
+    last = {stem(one.question): one.question for one in found}
     return [
-        one for one in found
-        if one.ours is not None and (one.ours.size == largest[stem(one.question)])
-    ]  # fmt: skip
+        one
+        for one in found
+        if last[stem(one.question)] == one.question or one.question.startswith(USUAL)
+    ]
 
 
 def stem(question: str) -> str:

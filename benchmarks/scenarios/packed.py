@@ -5,6 +5,7 @@ from __future__ import annotations
 from benchmarks import race
 from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
+from benchmarks.libraries import OURS
 from benchmarks.race import Race
 
 CALLS = "{count:,} calls in two workers"
@@ -22,15 +23,15 @@ def packed(ground: Ground) -> Section:
     for count in sizes:
         keys = tuple(one.key for one in ground.able("pack") if one.key not in late)
         # The calls of a warm executor; the packed map, whose job starts for it, is told apart.
-        ours = "pack" if count == SIZES[-1] else "warm"
+        word = "pack" if count == SIZES[-1] else "warm"
         answers = race.run(
             ground,
             Race(CALLS.format(count=count), f"pack {count}", 1 if count > 1000 else 3, cap,
-                 size=count, keys=keys, warm_up="pack 10", ours=f"{ours} {count}"),
+                 size=count, keys=keys, warm_up="pack 10", ours=f"{word} {count}"),
         )  # fmt: skip
         late |= answers.late
         rows += answers.rows()
-    ours = ground.library(race.OURS)
+    ours = ground.library(OURS)
     most = 20_000 if ground.quick else SIZES[-1]
     found = [ours.play(f"pack {most}") for _ in range(ground.times(3, 1))]
     each = tuple(1e6 / one["rate"] for one in found)
