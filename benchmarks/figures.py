@@ -26,6 +26,8 @@ class Row:
     question: str = ""
     library: str = ""
     size: int = 0
+    #: The round trip over ssh, in milliseconds.
+    trip: int | None = None
     late: bool = False
 
     @property

@@ -114,14 +114,20 @@ class Ground:
         return path
 
     def peer(
-        self, name: str, program: str, *args: str, env: Mapping[str, str], needs: Sequence[str] = ()
+        self,
+        name: str,
+        program: str,
+        *args: str,
+        env: Mapping[str, str],
+        needs: Sequence[str] = (),
+        cwd: Path | None = None,
     ) -> Peer:
         """Start a peer; with the packages that it needs, in an environment of its own."""
         python = environment(*needs) if needs else sys.executable
         log = self.folder("logs") / f"{name.replace(' ', '-')}.txt"
         found = Peer(
             name, python, program, *args,
-            env={**env, "PYTHONPATH": import_path(own=not needs)}, log=log,
+            env={**env, "PYTHONPATH": import_path(own=not needs)}, log=log, cwd=cwd or log.parent,
         )  # fmt: skip
         self._peers.append(found)
         return found
@@ -131,8 +137,10 @@ class Ground:
         found = self._libraries.get(library.key)
         if found is None or not found.alive:
             env = {**self.slurm_env, "PATH": self._counting_path(library.key)}
-            folder = str(self.folder(library.key))
-            found = self.peer(library.label, library.program, folder, env=env, needs=library.needs)
+            place = self.folder(library.key)
+            found = self.peer(
+                library.label, library.program, str(place), env=env, needs=library.needs, cwd=place
+            )
             self._libraries[library.key] = found
             self.versions[library.label] = str(found.facts["version"])
         return found
@@ -160,6 +168,8 @@ class Ground:
         self._libraries.clear()
         while self._peers:
             self._peers.pop().close()
+        if "slurm_env" in vars(self):
+            self.empty_queue()
 
     def able(self, order: str, keys: Iterable[str] = ()) -> list[Library]:
         """The libraries that can play an order; the reasons of the others are kept."""
@@ -216,16 +226,23 @@ class Ground:
             names = [name for name in names if len(found[name]) > number]
         return found
 
-    def empty_queue(self) -> None:
-        """Cancel what a scenario left in the queue and wait until it is gone."""
-        env = self.slurm_env
-        subprocess.run(["scancel", "--user", str(os.geteuid())], env=env, timeout=60, check=True)
+    def empty_queue(self, key: str = "") -> None:
+        """Cancel what a library, or everybody, left in the queue and wait until it is gone."""
         deadline = time.monotonic() + 60
-        while subprocess.check_output(["squeue", "--noheader"], env=env, timeout=60):
+        while jobs := self._queued(key):
             if time.monotonic() > deadline:
-                self.skip("a job of before is still in the queue")
+                self.skip(f"a job of {key or 'before'} is still in the queue")
                 return
-            time.sleep(0.1)
+            subprocess.run(["scancel", *jobs], env=self.slurm_env, timeout=60)
+            time.sleep(0.2)
+
+    def _queued(self, key: str) -> list[str]:
+        """The jobs in the queue; those of a library work somewhere in its folder."""
+        words = ["squeue", "--noheader", "--format=%A %Z"]
+        lines = subprocess.check_output(words, env=self.slurm_env, text=True, timeout=60)
+        place = str(self.folder(key)) if key else ""
+        found = (line.partition(" ") for line in lines.splitlines())
+        return sorted({job for job, _, folder in found if folder.startswith(place)})[:1000]
 
 
 def _await_fraction(fraction: float) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from benchmarks import summary
 from benchmarks.figures import Row, Section
 from benchmarks.libraries import LIBRARIES, OURS, label
-from benchmarks.plot import dot_chart, log_chart
+from benchmarks.plot import dot_chart, line_chart, log_chart
 from benchmarks.report import HEAD, cells, line, measure, number
 
 PREFIX = "bench-"
@@ -172,10 +172,15 @@ def pictures(sections: list[Section]) -> dict[str, str]:
         names = [one.label for one in LIBRARIES if one is not OURS]
         found[f"{PREFIX}summary.svg"] = dot_chart(title, names, dots)
     for family, lines in summary.curves(sections).items():
-        unit = _unit(sections, family)
-        name = "-".join(word.strip(",:") for word in family.lower().split()[:3])
-        found[f"{PREFIX}{name}.svg"] = log_chart(family, "n", unit, lines)
+        found[_file(family)] = log_chart(family, "n", _unit(sections, family), lines)
+    for family, lines in summary.by_trip(sections).items():
+        found[_file(family)] = line_chart(family, "round trip, ms", "ms", lines)
     return found
+
+
+def _file(family: str) -> str:
+    words = [word.strip(",:") for word in family.lower().split()]
+    return f"{PREFIX}{'-'.join(words[:4])}.svg"
 
 
 def _unit(sections: list[Section], family: str) -> str:

@@ -33,7 +33,14 @@ class Peer:
     """A program of `benchmarks/peers` that plays one round whenever it is told to."""
 
     def __init__(
-        self, name: str, python: str, program: str, *args: str, env: Mapping[str, str], log: Path
+        self,
+        name: str,
+        python: str,
+        program: str,
+        *args: str,
+        env: Mapping[str, str],
+        log: Path,
+        cwd: Path,
     ) -> None:
         self.name = name
         self._log = log
@@ -44,7 +51,7 @@ class Peer:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=dict(env),
-                cwd=log.parent,
+                cwd=cwd,
                 start_new_session=True,
             )
         try:

@@ -13,6 +13,9 @@ from benchmarks.ground import Ground
 from benchmarks.libraries import LIBRARIES, OURS, Library
 from benchmarks.peer import PeerFailed, PeerLate
 
+#: What an allocation may take to come up, beyond the time of an answer.
+WARM_UP_S = 30.0
+
 
 @dataclass(frozen=True)
 class Race:
@@ -90,15 +93,13 @@ def run(ground: Ground, race: Race) -> Answers:
             if word not in peer.facts["orders"]:
                 continue
             if race.warm_up:
-                peer.play(race.warm_up, race.cap_s)
+                peer.play(race.warm_up, race.cap_s + WARM_UP_S)
         except PeerFailed as error:
             ground.leave_out(library.label, race.order, _one_line(error))
-            ground.empty_queue()
+            ground.empty_queue(library.key)
             continue
         turns[library.key] = lambda library=library: _turn(ground, race, library, late)  # type: ignore[misc]
     found = ground.alternate(race.rounds, turns, race.aligned)
-    if race.leaves_jobs:
-        ground.empty_queue()
     return Answers(race, {key: [v for v in values if v] for key, values in found.items()}, late)
 
 
@@ -114,10 +115,10 @@ def _turn(ground: Ground, race: Race, library: Library, late: set[str]) -> Any:
             raise PeerLate(f"{library.label} told nothing within {race.cap_s} s")
     except PeerLate:
         late.add(library.key)
-        ground.empty_queue()
+        ground.empty_queue(library.key)
         return None
     if race.leaves_jobs:
-        ground.empty_queue()
+        ground.empty_queue(library.key)
     cost = {what: now - before[what] for what, now in ground.cost_so_far(library.key).items()}
     return {**(answer if isinstance(answer, dict) else {"total": answer}), **cost}
 

@@ -107,6 +107,17 @@ def curves(sections: list[Section]) -> dict[str, dict[str, list[tuple[float, flo
     }
 
 
+def by_trip(sections: list[Section]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """For each question over ssh, a line for each library over the round trip."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for one in comparisons(sections):
+        for row in one.rows.values():
+            if row.trip is not None and not row.late:
+                lines = found.setdefault(stem(one.question).replace("R = ms: ", ""), {})
+                lines.setdefault(row.name, []).append((row.trip, row.median))
+    return found
+
+
 def growth_words(points: Points) -> str:
     """The exponent of a curve's upper end, for the start is what a single call costs."""
     positive = [point for point in points if point[1] > 0][-3:]

@@ -23,7 +23,6 @@ def in_flight(ground: Ground) -> Section:
     ended = client.play(f"wait {window}")
     over = None if ground.quick else client.play("cancel")
     ground.end_peers()
-    ground.empty_queue()
     minutes = (ended["time"] - began["time"]) / 60
     grown = (began["rss_kib"] - before["rss_kib"]) / count
     rows: tuple[Row, ...] = (

@@ -92,7 +92,7 @@ def _raced(
             samples = found.get(library.key, {}).get(part)
             if samples:
                 rows.append(
-                    Row(library.label, tuple(samples), library=library.key,
+                    Row(library.label, tuple(samples), library=library.key, trip=trip,
                         ratio=statistics.median(samples) / statistics.median(ours[part]),
                         question=words.format(trip=trip, few=FEW))
                 )  # fmt: skip

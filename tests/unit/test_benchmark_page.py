@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import page, report, summary
 from benchmarks.figures import Row, Section
-from benchmarks.plot import dot_chart
+from benchmarks.plot import dot_chart, line_chart
 
 
 def answer(question: str, library: str, value: float, size: int = 0, late: bool = False) -> Row:
@@ -52,7 +52,7 @@ def test_the_glance_has_a_line_for_each_question_and_of_a_curve_the_largest_size
 def test_a_curve_tells_its_exponent_and_is_drawn() -> None:
     found = summary.curves(sections())
     assert summary.growth_words(found["Submission of that wait"]["submitit"]) == "1.00"
-    assert "bench-submission-of-that.svg" in page.pictures(sections())
+    assert "bench-submission-of-that-wait.svg" in page.pictures(sections())
 
 
 def test_results_that_were_kept_make_the_same_page(tmp_path: Path) -> None:
@@ -78,3 +78,9 @@ def test_a_dot_chart_has_a_mark_for_each_answer() -> None:
     drawn = dot_chart("all <ratios>", ["a", "b"], {"one": {"a": 2.0, "b": 0.5}, "two": {"b": 90.0}})
     assert "all &lt;ratios&gt;" in drawn
     assert drawn.count("■") == 3 and drawn.count("●") == 2  # with one of each in the legend
+
+
+def test_a_line_chart_begins_at_zero_and_has_round_ticks() -> None:
+    drawn = line_chart("over R", "ms", "ms", {"ours": [(0.0, 12.0), (100.0, 112.0)]})
+    assert all(f">{tick}</text>" in drawn for tick in ("0", "20", "100", "150"))
+    assert drawn.count("<polyline") == 1
