@@ -222,7 +222,7 @@ class Ground:
                 try:
                     found[name].append(turns[name]())
                 except PeerFailed as error:
-                    self.skip(f"{name} is left out: {error}")
+                    print(f"{name} is left out: {error}", flush=True)
             names = [name for name in names if len(found[name]) > number]
         return found
 

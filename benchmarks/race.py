@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import statistics
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,8 @@ class Race:
     ours: str = ""
     #: For orders that look at the time themselves, what they need before it runs.
     set_up_s: float = 0.0
+    #: Whether all play at the same time: for orders that mostly wait.
+    together: bool = False
     #: Whether what was submitted is still in the queue afterwards.
     leaves_jobs: bool = False
 
@@ -99,8 +102,21 @@ def run(ground: Ground, race: Race) -> Answers:
             ground.empty_queue(library.key)
             continue
         turns[library.key] = lambda library=library: _turn(ground, race, library, late)  # type: ignore[misc]
-    found = ground.alternate(race.rounds, turns, race.aligned)
+    if race.together:
+        found = _together(race.rounds, turns)
+    else:
+        found = ground.alternate(race.rounds, turns, race.aligned)
     return Answers(race, {key: [v for v in values if v] for key, values in found.items()}, late)
+
+
+def _together(rounds: int, turns: dict[str, Callable[[], Any]]) -> dict[str, list[Any]]:
+    found: dict[str, list[Any]] = {key: [] for key in turns}
+    with ThreadPoolExecutor(max(1, len(turns))) as threads:
+        for _ in range(rounds):
+            playing = {key: threads.submit(turn) for key, turn in turns.items()}
+            for key, answer in playing.items():
+                found[key].append(answer.result() if not answer.exception() else None)
+    return found
 
 
 def _turn(ground: Ground, race: Race, library: Library, late: set[str]) -> Any:
@@ -117,6 +133,9 @@ def _turn(ground: Ground, race: Race, library: Library, late: set[str]) -> Any:
         late.add(library.key)
         ground.empty_queue(library.key)
         return None
+    except PeerFailed as error:
+        ground.leave_out(library.label, race.order, _one_line(error))
+        raise
     if race.leaves_jobs:
         ground.empty_queue(library.key)
     cost = {what: now - before[what] for what, now in ground.cost_so_far(library.key).items()}

@@ -22,7 +22,7 @@ EMBEDDED_MS = 150.0
 
 def on_slurm(ground: Ground) -> Section:
     """One no-op job on real Slurm; submissions alone; the first and a later call of a pilot."""
-    rounds = ground.times(8, 2)
+    rounds = ground.times(8, 1)
     one = race.run(
         ground, Race(ONE, "one", rounds, unit="ms", aligned=True, warm_up="one", cap_s=30)
     )
