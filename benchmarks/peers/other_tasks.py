@@ -25,4 +25,5 @@ def join(left: int, right: int) -> int:
 @task(time="00:05:00")
 def die(how: str, note: str) -> None:
     """Die in this way."""
+
     calls.die(how, note)

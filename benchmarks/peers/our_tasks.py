@@ -1,7 +1,5 @@
 """The calls as tasks, in a module of their own, so that they travel by reference."""
 
-import calls
-
 from slurm import task
 
 
@@ -20,4 +18,6 @@ def join(left: int, right: int) -> int:
 @task
 def die(how: str, note: str) -> None:
     """Die in this way."""
+    import calls
+
     calls.die(how, note)

@@ -6,6 +6,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import asking
 import calls
 import distributed
 from dask_jobqueue import SLURMCluster
@@ -64,10 +65,10 @@ class Dask:
         """Futures as arguments make the edges."""
         client = self.up()
         began = time.perf_counter()
-        last = calls.layers(
+        last = asking.layers(
             int(count), lambda left, right: client.submit(calls.join, left, right, pure=False)
         )
-        assert sum(client.gather(last)) == calls.total_of(int(count))
+        assert sum(client.gather(last)) == asking.total_of(int(count))
         return time.perf_counter() - began
 
     def hold(self, count: str) -> dict[str, float]:
@@ -87,7 +88,7 @@ class Dask:
         """Seconds until a death is told."""
         client = self.client(1)
         client.wait_for_workers(2, timeout=100)
-        taken = calls.seconds_to_notice(
+        taken = asking.seconds_to_notice(
             order,
             self.folder,
             lambda how, note: client.submit(calls.die, how, note, pure=False),

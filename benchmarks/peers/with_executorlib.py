@@ -5,6 +5,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import asking
 import calls
 from executorlib import SlurmClusterExecutor
 from protocol import serve_orders
@@ -53,10 +54,10 @@ class Executorlib:
         """Futures as arguments make the edges."""
         with self.executor() as executor:
             began = time.perf_counter()
-            last = calls.layers(
+            last = asking.layers(
                 int(count), lambda left, right: executor.submit(calls.join, left, right)
             )
-            assert sum(future.result() for future in last) == calls.total_of(int(count))
+            assert sum(future.result() for future in last) == asking.total_of(int(count))
             return time.perf_counter() - began
 
     def cold(self, _: str) -> float:
@@ -80,11 +81,11 @@ class Executorlib:
     def die(self, order: str) -> dict[str, Any]:
         """Seconds until a death is told."""
         executor = self.executor()
-        return calls.seconds_to_notice(
+        return asking.seconds_to_notice(
             order,
             self.folder,
             lambda how, note: executor.submit(calls.die, how, note),
-            lambda future: calls.failure_of(future.result),
+            lambda future: asking.failure_of(future.result),
         )
 
 

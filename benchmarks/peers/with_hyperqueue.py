@@ -10,6 +10,7 @@ import time
 from importlib.metadata import version
 from typing import Any
 
+import asking
 import calls
 from hyperqueue import Job, LocalCluster
 from hyperqueue.cluster import WorkerConfig
@@ -58,7 +59,7 @@ class HyperQueue:
             deps = [one for one in before if not isinstance(one, int)]
             return job.program(["/bin/true"], deps=deps, **NOTHING)
 
-        calls.layers(int(count), submit)
+        asking.layers(int(count), submit)
         self.ended(job)
         return time.perf_counter() - began
 
@@ -86,7 +87,7 @@ class HyperQueue:
         def fails(job: Any) -> bool:
             return not client.wait_for_jobs([job], raise_on_error=False)
 
-        return calls.seconds_to_notice(order, self.folder, submit, fails)
+        return asking.seconds_to_notice(order, self.folder, submit, fails)
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ import sys
 import time
 from typing import Any
 
-import calls
+import asking
 from our_tasks import die, join, noop
 from protocol import resident_kib, serve_orders
 
@@ -113,15 +113,15 @@ class Ours:
         with self.cluster:
             began = time.perf_counter()
             if single:
-                last = calls.layers(int(count), join)
+                last = asking.layers(int(count), join)
             else:
                 with self.cluster.batch():
-                    last = calls.layers(int(count), join)
+                    last = asking.layers(int(count), join)
             submitted = time.perf_counter() - began
             asked = getattr(scheduler, "calls", 0) - before
             total = sum(job.result(PATIENCE_S) for job in last)
             taken = time.perf_counter() - began
-        assert total == calls.total_of(int(count)), total
+        assert total == asking.total_of(int(count)), total
         return {"total": taken, "submit": submitted, "calls": asked}
 
     def steps(self, count: str) -> float:
@@ -129,11 +129,11 @@ class Ours:
         with self.cluster.allocate(cpus_per_task=2, time="30min") as allocation:
             noop(0).result(PATIENCE_S)
             began = time.perf_counter()
-            last = calls.layers(int(count), join)
+            last = asking.layers(int(count), join)
             total = sum(job.result(PATIENCE_S) for job in last)
             taken = time.perf_counter() - began
         allocation.cancel_all()
-        assert total == calls.total_of(int(count)), total
+        assert total == asking.total_of(int(count)), total
         return taken
 
     def hold(self, count: str) -> dict[str, Any]:
@@ -159,8 +159,11 @@ class Ours:
     def die(self, order: str) -> dict[str, Any]:
         """Seconds until a death is told."""
         submit = self.cluster.submit(die, mem="200M")
-        return calls.seconds_to_notice(
-            order, self.folder, submit, lambda job: calls.failure_of(lambda: job.result(PATIENCE_S))
+        return asking.seconds_to_notice(
+            order,
+            self.folder,
+            submit,
+            lambda job: asking.failure_of(lambda: job.result(PATIENCE_S)),
         )
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from typing import Any
 
+import asking
 import calls
 import parsl
 from parsl.config import Config
@@ -84,8 +85,8 @@ class Parsl:
         """Futures as arguments make the edges."""
         self.up()
         began = time.perf_counter()
-        last = calls.layers(int(count), join)
-        assert sum(future.result() for future in last) == calls.total_of(int(count))
+        last = asking.layers(int(count), join)
+        assert sum(future.result() for future in last) == asking.total_of(int(count))
         return time.perf_counter() - began
 
     def hold(self, count: str) -> dict[str, float]:
@@ -102,7 +103,7 @@ class Parsl:
     def die(self, order: str) -> dict[str, Any]:
         """Seconds until a death is told."""
         self.load(1)
-        return calls.seconds_to_notice(order, self.folder, die, lambda future: future.exception())
+        return asking.seconds_to_notice(order, self.folder, die, lambda future: future.exception())
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-import calls
+import asking
 from other_tasks import die, join, later, noop
 from protocol import resident_kib, serve_orders
 
@@ -71,8 +71,8 @@ class SlurmSdk:
     def graph(self, count: str) -> float:
         """A graph of jobs."""
         began = time.perf_counter()
-        last = calls.layers(int(count), join)
-        assert sum(self.value(job) for job in last) == calls.total_of(int(count))
+        last = asking.layers(int(count), join)
+        assert sum(self.value(job) for job in last) == asking.total_of(int(count))
         return time.perf_counter() - began
 
     def hold(self, count: str) -> dict[str, float]:
@@ -90,9 +90,9 @@ class SlurmSdk:
 
         def fails(job: Any) -> bool:
             job.wait(timeout=PATIENCE_S, poll_interval=POLL_S)
-            return bool(calls.failure_of(job.get_result))
+            return bool(asking.failure_of(job.get_result))
 
-        return calls.seconds_to_notice(order, self.folder, submit, fails)
+        return asking.seconds_to_notice(order, self.folder, submit, fails)
 
 
 def main() -> None:

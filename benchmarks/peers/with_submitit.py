@@ -4,6 +4,7 @@ import sys
 import time
 from typing import Any
 
+import asking
 import calls
 import submitit
 from protocol import resident_kib, serve_orders
@@ -63,7 +64,7 @@ class Submitit:
         def submit(how: str, note: str) -> submitit.Job[None]:
             return executor.submit(calls.die, how, note)
 
-        return calls.seconds_to_notice(order, self.folder, submit, lambda job: job.exception())
+        return asking.seconds_to_notice(order, self.folder, submit, lambda job: job.exception())
 
 
 def main() -> None:

@@ -47,7 +47,10 @@ def over_ssh(ground: Ground) -> Section:
     from server import Sshd  # type: ignore[import-not-found,unused-ignore]
 
     env = ground.slurm_env
-    server = Sshd(env={"SLURM_CONF": env["SLURM_CONF"]}, settings=("LogLevel ERROR",))
+    server = Sshd(
+        env={"SLURM_CONF": env["SLURM_CONF"]},
+        settings=("LogLevel ERROR", "Subsystem sftp internal-sftp"),
+    )
     base = str(ground.folder("ssh-jobs"))
     count = 50 if ground.quick else 1000
     rows: list[Row] = []
