@@ -64,7 +64,7 @@ def graph(ground: Ground) -> Section:
         race.renamed(row, f"{row.name}: {text}")
         for part, unit, text in (
             ("submit", "s", "the submission alone, with `cluster.batch()`"),
-            ("calls", "", "sbatch calls"),
+            ("calls", "calls", "sbatch"),
         )
         for row in answers.rows(part, unit)
         if row.library == "ours"
