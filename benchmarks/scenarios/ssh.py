@@ -49,7 +49,7 @@ def over_ssh(ground: Ground) -> Section:
     env = ground.slurm_env
     server = Sshd(
         env={"SLURM_CONF": env["SLURM_CONF"]},
-        settings=("LogLevel ERROR", "Subsystem sftp internal-sftp"),
+        settings=("LogLevel ERROR", "Subsystem sftp internal-sftp", "MaxSessions 10"),
     )
     base = str(ground.folder("ssh-jobs"))
     count = 50 if ground.quick else 1000
