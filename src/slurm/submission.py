@@ -437,7 +437,7 @@ def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
-    waits = rundir.has_token(plan.script)
+    waits = bool(rundir.awaited_runs(plan.script))
     if len(plan.scripts) > 1 or waits:
         files[rundir.NEXT] = render_next_script(submission).encode()
     if not cluster.sdk_is_there:

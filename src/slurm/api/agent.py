@@ -7,7 +7,6 @@ So it takes and gives plain values only, needs the standard library, and keeps t
 import contextlib
 import json
 import os
-import re
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -199,7 +198,7 @@ class Agent:
         self, path: str, part: int, after: str, plan: Dict[str, Any], env: Dict[str, str]
     ) -> None:
         """Submit the small job that submits `part` when `after` is over."""
-        script = f"{rundir.SUBMIT}/{part}.next.sh"
+        script = rundir.pump_name(part)
         with open(os.path.join(path, rundir.NEXT), "rb") as f:
             rundir.write_atomically(os.path.join(path, script), f.read(), sync=False)
         self._fill_in(path, script, after)
@@ -216,7 +215,7 @@ class Agent:
             script = os.path.join(path, name)
             with open(script) as f:
                 text = f.read()
-            for run in re.findall("@ids:([^@]+)@", text):
+            for run in rundir.awaited_runs(text):
                 ids = self._part_ids(self._path(run))
                 with open(os.path.join(self._path(run), rundir.PARTS)) as f:
                     total = json.load(f)["parts"]

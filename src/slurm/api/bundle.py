@@ -9,6 +9,10 @@ import zlib
 #: All that the agent imports of this package; a test holds the list closed.
 MODULES = (
     "slurm.rundir",
+    "slurm.rundir.call",
+    "slurm.rundir.names",
+    "slurm.rundir.private",
+    "slurm.rundir.records",
     "slurm.model.ids",
     "slurm.model.states",
     "slurm.runner.batches",
@@ -38,7 +42,7 @@ MODULES = (
     "slurm.api.store",
     "slurm.api.remote",
 )
-PACKAGES = ("slurm", "slurm.api", "slurm.model", "slurm.runner")
+PACKAGES = ("slurm", "slurm.api", "slurm.model", "slurm.rundir", "slurm.runner")
 
 #: Runs in the remote Python. `f` is its standard input; the line after the program is the marker.
 _LOADER = """

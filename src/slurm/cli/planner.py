@@ -101,7 +101,7 @@ class Recorder:
         """Take a submission for made; the ids are its number in the plan."""
         assert self.coming is not None
         number = len(self.planned) + 1
-        waits = rundir.has_token(self.coming.script)
+        waits = bool(rundir.awaited_runs(self.coming.script))
         now = 0 if waits else min(parts, at_once)
         left = parts - now
         # Each part that is left is submitted by a small job, the first of which goes out now.
