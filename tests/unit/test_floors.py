@@ -18,7 +18,8 @@ SOURCE = Path(str(slurm.__file__)).parent
 
 # On login nodes, whose system Python may be old.
 FLOOR_3_6 = [
-    "api/__init__.py", "api/agent.py", "api/family.py", "api/listing.py", "api/reasons.py",
+    "api/__init__.py", "api/agent.py", "api/agent_error.py", "api/one_job.py",
+    "api/parts.py", "api/run_files.py", "api/family.py", "api/listing.py", "api/reasons.py",
     "api/retries.py", "api/retry_rules.py", "api/upkeep.py",
     "api/slurm_answers.py", "api/slurm_commands.py", "api/slurm_scheduler.py", "runner/cache.py",
     "api/unshared.py",

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend
 from slurm.api.slurm_answers import only_looks
 from slurm.errors import ConfigError, OptionError

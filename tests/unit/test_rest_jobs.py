@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_facts import facts
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.rest_rows import (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors
 from slurm.api import store
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
 
 if TYPE_CHECKING:

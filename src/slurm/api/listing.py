@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api import slurm_commands as commands
+from slurm.api.agent_error import AgentError
 
 #: The word for the newest run.
 LAST = "last"
@@ -80,8 +81,6 @@ def _by_id(base: str, text: str) -> str:
 
 def _by_name(base: str, text: str) -> str:
     import difflib  # slow to import, and seldom needed
-
-    from slurm.api.agent import AgentError
 
     names = run_names(base)
     if text == LAST and names:
@@ -189,13 +188,13 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 
     One question to the scheduler for all; accounting is asked for what it has forgotten.
     """
-    wanted = {agent._path(run): run for run, _, _ in jobs}
+    wanted = {agent.path(run): run for run, _, _ in jobs}
     found = {}  # type: Dict[str, Dict[str, Any]]
     rows = agent.scheduler.status([job.partition(";")[0] for _, job, _ in jobs])
     _count(found, wanted, rows)
     gone = [(run, job, since) for run, job, since in jobs if run not in found and job]
     if gone and hasattr(agent.scheduler, "accounting"):
-        by_name = {commands.accounted_path(agent._path(run)): run for run, _, _ in gone}
+        by_name = {commands.accounted_path(agent.path(run)): run for run, _, _ in gone}
         ids = [job.partition(";")[0] for _, job, _ in gone]
         since = min(at for _, _, at in gone) - 86400
         _count(found, by_name, agent.scheduler.accounting(ids, since))
@@ -205,7 +204,7 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 def _count(found: Dict[str, Dict[str, Any]], wanted: Dict[str, str], rows: Any) -> None:
     for row in rows:
         run = wanted.get(row.work_dir)
-        if run is None or row.name.endswith((":next", ":retry")):
+        if run is None or row.name.endswith(rundir.SMALL_JOBS):
             continue
         one = found.setdefault(run, {"states": {}, "reason": "", "nodes": "", "start": None})
         count = sum(1 for _ in commands.expand_rows([row]))

@@ -10,7 +10,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from slurm.api import frames, places, pythons, store, transfer
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.api.pushes import Watched
 from slurm.api.slurm_scheduler import SlurmScheduler
 

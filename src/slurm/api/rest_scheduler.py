@@ -12,7 +12,7 @@ from typing import Any
 
 from slurm import errors
 from slurm.api import rest_facts, rest_rows, unshared
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced

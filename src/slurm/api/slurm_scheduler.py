@@ -8,7 +8,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from slurm.api import door, reasons, unshared
 from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
 from slurm.api.upkeep import count_call
 from slurm.model.ids import collapse_array_spec

@@ -13,7 +13,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.runner import environment_state
 from slurm.runner.protected import protect, remove_tree
 

@@ -5,7 +5,7 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 
 #: Content-addressed files lie here, below the base.
 FILES = ".files"

@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api import listing
+from slurm.api.run_files import metadata
 
 #: Programs that run containers.
 CONTAINERS = ("apptainer", "singularity", "podman", "docker", "enroot", "charliecloud")
@@ -19,7 +20,7 @@ CONTAINERS = ("apptainer", "singularity", "podman", "docker", "enroot", "charlie
 
 def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
     """What the processes of a run said they used, and what accounting says of its jobs."""
-    path = agent._path(run)
+    path = agent.path(run)
     found = []  # type: List[List[Any]]
     try:
         for record in rundir.all_records(path):
@@ -40,7 +41,7 @@ def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, 
 
 def sizes(agent: Any, runs: Sequence[str]) -> Dict[str, int]:
     """The bytes that runs take on the disk."""
-    return {run: _size(agent._path(run)) for run in runs}
+    return {run: _size(agent.path(run)) for run in runs}
 
 
 def _size(path: str) -> int:
@@ -62,7 +63,7 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
     kept = []  # type: List[Tuple[str, str]]
     gone = set()
     for run in runs:
-        path = agent._path(run)
+        path = agent.path(run)
         if not os.path.isfile(os.path.join(path, rundir.METADATA)):
             kept.append((run, "is no run"))
         elif any(one == path or one.startswith(path + os.sep) for one in live):
@@ -81,11 +82,9 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
 
 def _needed(agent: Any, live: Sequence[str]) -> List[str]:
     """The runs whose results jobs that have not ended will read."""
-    from slurm.api.family import _metadata
-
     found = []  # type: List[str]
     for path in set(live):
-        found += [str(run).partition("/")[0] for run in _metadata(path).get("upstream") or ()]
+        found += [str(run).partition("/")[0] for run in metadata(path).get("upstream") or ()]
     return found
 
 

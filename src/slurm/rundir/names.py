@@ -82,6 +82,11 @@ TOKEN = "@part@"
 
 _IDS = "@ids:"
 
+#: How the names of the small jobs end that submit what comes next, and what is due again.
+NEXT_JOB = ":next"
+RETRY_JOB = ":retry"
+SMALL_JOBS = (NEXT_JOB, RETRY_JOB)
+
 
 def ids_token(run: str) -> str:
     """Stands in a dependency for the ids of all parts of a run, until they are known."""
@@ -134,7 +139,7 @@ def no_retry_name(index: int) -> str:
     return f"{SUBMIT}/{index}.noretry"
 
 
-def claim_name(part: int) -> str:
+def claim_name(part: object) -> str:
     """The symbolic link by which a job claims this part; its target is the job id."""
     return f"{SUBMIT}/{part}.claim"
 
