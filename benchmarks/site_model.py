@@ -32,7 +32,7 @@ from typing import Any
 
 from benchmarks.plot import log_chart
 from slurm import Cluster, rundir, task, watcher
-from slurm.api.backend import LocalBackend
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.runner import batches
 

@@ -15,7 +15,8 @@ SOURCE = Path(str(slurm.__file__)).parent
 LAYERS: list[set[str]] = [
     {"cli", "web", "bridge", "stack", "monitor", "submitit"},
     {
-        "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
+        "cluster", "task", "job", "workflow", "callbacks", "submission", "plan", "sending",
+        "handles", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from slurm.api.backend import Backend, LocalBackend
+from slurm.api.backend import Backend
+from slurm.api.connect import LocalBackend
 from slurm.api.rest_scheduler import RestScheduler
 from slurm.api.slurm_answers import PartitionStatus, parse_partitions, sinfo_command
 from slurm.api.slurm_commands import UnreadableAnswer
