@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from slurm import rundir
-from slurm.api.slurm_commands import honoured_variables
+from slurm.api.slurm_environ import honoured_variables
 from slurm.dependencies import Dependency, may_return
 from slurm.model.packs import item_retry
 from slurm.model.parts import Cut, Part

@@ -21,7 +21,8 @@ FLOOR_3_6 = [
     "api/__init__.py", "api/agent.py", "api/agent_error.py", "api/one_job.py",
     "api/parts.py", "api/run_files.py", "api/family.py", "api/listing.py", "api/reasons.py",
     "api/retries.py", "api/retry_rules.py", "api/upkeep.py",
-    "api/slurm_answers.py", "api/slurm_commands.py", "api/slurm_scheduler.py", "runner/cache.py",
+    "api/slurm_commands.py", "api/slurm_environ.py", "api/slurm_refusals.py", "api/slurm_site.py",
+    "api/slurm_scheduler.py", "runner/cache.py",
     "api/unshared.py",
     "api/frames.py", "api/places.py", "api/pushes.py", "api/pythons.py", "api/remote.py",
     "api/door.py", "api/runtimes.py", "api/transfer.py", "runner/inbox.py", "rundir/__init__.py",
@@ -108,7 +109,7 @@ _AGENT = (
     + """
 import os, tempfile
 from slurm import rundir
-from slurm.api import agent, slurm_answers, slurm_commands
+from slurm.api import agent, slurm_commands, slurm_environ, slurm_refusals, slurm_site
 from slurm.model import ids, states
 run = tempfile.mkdtemp()
 for name in rundir.FOLDERS:

@@ -10,7 +10,7 @@ from typing import Any, Dict
 from slurm import rundir
 from slurm.api import door, run_files
 from slurm.api.agent_error import AgentError
-from slurm.api.slurm_commands import submission_env
+from slurm.api.slurm_environ import submission_env
 
 
 def submit(agent: Any, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:

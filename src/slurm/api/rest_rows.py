@@ -9,8 +9,8 @@ from typing import Any
 
 from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import number_of
-from slurm.api.slurm_answers import NodeStatus, PartitionStatus, QueuedJob
 from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
+from slurm.api.slurm_site import NodeStatus, PartitionStatus, QueuedJob
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration
 

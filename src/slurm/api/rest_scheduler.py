@@ -15,9 +15,10 @@ from slurm.api import rest_facts, rest_rows, unshared
 from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
-from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
+from slurm.api.slurm_refusals import explain_sbatch_error, is_submit_limit
 from slurm.api.slurm_scheduler import collapse
+from slurm.api.slurm_site import limits_enforced
 
 #: The first that tells the controller's settings, and has a word for requeue.
 _COMPLETE_SINCE = "v0.0.45"

@@ -8,8 +8,8 @@ from typing import Protocol
 from slurm.api.backend import Backend
 from slurm.api.connect import LocalBackend
 from slurm.api.rest_scheduler import RestScheduler
-from slurm.api.slurm_answers import PartitionStatus, parse_partitions, sinfo_command
 from slurm.api.slurm_commands import UnreadableAnswer
+from slurm.api.slurm_site import PartitionStatus, parse_partitions, sinfo_command
 from slurm.errors import SchedulerUnreachable
 from slurm.monitor import controller, nodes, queue, sharing
 from slurm.monitor.embedded import EmbeddedSource
