@@ -26,6 +26,7 @@ MODULES = (
     "slurm.api.slurm_refusals",
     "slurm.api.slurm_site",
     "slurm.api.agent_error",
+    "slurm.api.folders",
     "slurm.api.run_files",
     "slurm.api.one_job",
     "slurm.api.parts",

@@ -5,7 +5,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import run_files
+from slurm.api import folders, run_files
 from slurm.api.parts import find_or_submit, remove
 from slurm.api.run_files import metadata, part_ids
 from slurm.api.slurm_commands import expand_rows
@@ -125,14 +125,7 @@ def describe(agent: Any, runs: Sequence[str]) -> List[Dict[str, Any]]:
 def _below(base: str, path: str) -> List[str]:
     tasks = os.path.join(path, rundir.TASKS)
     runs = []  # type: List[str]
-    for task in sorted(_names(tasks)):
-        for run in sorted(_names(os.path.join(tasks, task))):
+    for task in folders.names(tasks):
+        for run in folders.names(os.path.join(tasks, task)):
             runs.append(os.path.relpath(os.path.join(tasks, task, run), base))
     return runs
-
-
-def _names(folder: str) -> List[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

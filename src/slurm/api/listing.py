@@ -3,12 +3,13 @@
 Called by the agent where the files are, so it keeps to Python 3.6.
 """
 
-import json
+import contextlib
 import os
 import re
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
+from slurm.api import folders, run_files
 from slurm.api import slurm_commands as commands
 from slurm.api.agent_error import AgentError
 
@@ -35,11 +36,7 @@ def task_of(run: str) -> str:
 
 def run_names(base: str) -> List[str]:
     """The runs that lie in the base directory itself, newest first: one listing."""
-    try:
-        names = os.listdir(base)
-    except OSError:
-        return []
-    found = [(made_at(name), name) for name in names]
+    found = [(made_at(name), name) for name in folders.names(base)]
     return [name for at, name in sorted(found, reverse=True) if at]
 
 
@@ -47,15 +44,10 @@ def all_runs(base: str) -> List[str]:
     """All runs with a job id, those inside workflows too: the targets of the links in `.ids`."""
     folder = os.path.join(base, rundir.BASE_IDS)
     found = set()
-    try:
-        for name in os.listdir(folder):
-            try:
-                target = os.readlink(os.path.join(folder, name))
-            except OSError:
-                continue
+    for name in folders.names(folder):
+        with contextlib.suppress(OSError):
+            target = os.readlink(os.path.join(folder, name))
             found.add(os.path.normpath(os.path.join(rundir.BASE_IDS, target)))
-    except OSError:
-        pass
     return sorted(found, key=made_at, reverse=True)
 
 
@@ -167,15 +159,10 @@ def runs(agent: Any, after: str, sizes: Dict[str, int], limit: int) -> Dict[str,
 def _brief(agent: Any, run: str) -> List[Any]:
     """A run in short: task, first job id, number of jobs, time of submission, its last part."""
     path = os.path.join(agent.base, run)
-    try:
-        with open(os.path.join(path, rundir.METADATA)) as f:
-            metadata = json.load(f)
-        with open(os.path.join(path, rundir.id_name(0))) as f:
-            job = f.read().strip()
-    except (OSError, ValueError):
-        job = ""
-        if not os.path.isfile(os.path.join(path, rundir.METADATA)):
-            return []
+    metadata = run_files.metadata(path)
+    if not metadata:
+        return []
+    job = run_files.read_text(os.path.join(path, rundir.id_name(0)))
     parts = metadata.get("parts") or []
     count = sum(part[2] for part in parts) if parts else 1
     kind = "workflow" if metadata.get("workflow") else "array" if parts else "job"
