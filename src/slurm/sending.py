@@ -19,7 +19,7 @@ from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
 from slurm.packaging import pickling
-from slurm.packaging.sdk import sdk_files, sdk_hash
+from slurm.packaging.sdk import bring_sdk
 from slurm.plan import Plan, options_set
 from slurm.rendering import render_next_script
 from slurm.retry import policy_of, render_guard_script
@@ -60,9 +60,7 @@ def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
     submission = plan.submission
     metadata = {**plan.metadata(time.time()), **metadata_of(cluster.journal)}
     files = _files(cluster, plan, arguments, metadata)
-    if not cluster.sdk_is_there:
-        cluster.backend.put_sdk(sdk_hash(), sdk_files())
-        cluster.sdk_is_there = True
+    bring_sdk(cluster)
     cluster.watcher.start()
     submit = functools.partial(
         cluster.backend.submit_job,

@@ -24,6 +24,11 @@ def test_the_copy_holds_slurm_and_cloudpickle_and_nothing_else() -> None:
     assert not [n for n in names for part in CLIENT_ONLY if n.startswith(f"slurm/{part}")]
 
 
+def test_what_stays_at_home_is_a_part_of_the_package() -> None:
+    top = Path(str(slurm.__file__)).parent
+    assert [part for part in CLIENT_ONLY if not (top / part).is_dir()] == []
+
+
 def test_the_copy_is_byte_for_byte_what_is_installed() -> None:
     top = Path(str(slurm.__file__)).parent
     files = sdk_files()
