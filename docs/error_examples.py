@@ -15,8 +15,8 @@ from slurm import errors
 from slurm.active import active_cluster
 from slurm.api import openssh
 from slurm.api.rest_client import RestClient, read_answer
-from slurm.api.slurm_answers import explain_sbatch_error
 from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_refusals import explain_sbatch_error
 from slurm.config import load_profile
 from slurm.failure import Subject, failure, recorded
 from slurm.model.options import normalize

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from slurm import errors, rundir
 from slurm.active import active_cluster, enter, say_once
-from slurm.api.backend import Backend, LocalBackend, connect
+from slurm.api.backend import Backend
+from slurm.api.connect import LocalBackend, connect
 from slurm.array import ArrayJob
 from slurm.batch import Batch
 from slurm.cache import target_of
 from slurm.callbacks.following import follow
 from slurm.callbacks.gathering import gather
+from slurm.handles import make_array, make_jobs
 from slurm.inheritance import inherited
 from slurm.job import Job
 from slurm.journal import Journal, journal_for
@@ -27,7 +29,7 @@ from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
 from slurm.reach import CONNECTION, DEFAULT_BASE, conf_reached, kind_of, reached, rest_reached
-from slurm.submission import Planner, Submitter, make_array, make_jobs
+from slurm.submission import Planner, Submitter
 from slurm.task import Task
 from slurm.watcher import Watcher, watcher_for
 

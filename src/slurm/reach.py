@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from slurm import errors
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend, RestSettings, SlurmSettings
+    from slurm.api.backend import Backend
+    from slurm.api.connect import RestSettings, SlurmSettings
     from slurm.api.openssh import SshSettings
 
 #: Where runs lie that were told nothing else.
@@ -27,7 +28,7 @@ _SSH_ONLY = ("username", "port", "identity_file", "jump_host", "ssh_options", "r
 
 def open_backend(arguments: Mapping[str, Any]) -> Backend:
     """The backend that `Cluster(**arguments)` has, for a look that needs nothing else of it."""
-    from slurm.api.backend import connect
+    from slurm.api.connect import connect
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
     given = tuple(
@@ -94,7 +95,7 @@ def rest_reached(
 ) -> RestSettings | None:
     """How slurmrestd is reached; None for a cluster that has another way."""
     if backend_type == "rest" and url:
-        from slurm.api.backend import RestSettings
+        from slurm.api.connect import RestSettings
 
         return RestSettings(url, os.fspath(token_file) if token_file else None)
     if backend_type == "rest":
@@ -121,6 +122,6 @@ def conf_reached(
             f"slurm_conf={os.fspath(slurm_conf)!r} does not go with backend_type={backend_type!r}",
             hint='it names a cluster of this machine: backend_type="local"',
         )
-    from slurm.api.backend import SlurmSettings
+    from slurm.api.connect import SlurmSettings
 
     return SlurmSettings(os.path.abspath(os.path.expanduser(os.fspath(slurm_conf))))

@@ -107,7 +107,7 @@ def render_next_script(job: Submission) -> str:
     place = ("account", "partition", "qos", "reservation", "wckey", "constraint")
     given = {name: job.options[name] for name in place if name in job.options}
     flags: dict[str, str | None] = {
-        "job-name": f"{job.name}:next",
+        "job-name": job.name + rundir.NEXT_JOB,
         "chdir": job.run,
         **dict(sbatch_flags(given)),
         "time": "10",

@@ -158,7 +158,7 @@ def render_guard_script(job: Submission) -> str:
     place = ("account", "partition", "qos", "reservation", "wckey", "constraint")
     given = {name: job.options[name] for name in place if name in job.options}
     flags: dict[str, str | None] = {
-        "job-name": f"{job.name}:retry",
+        "job-name": job.name + rundir.RETRY_JOB,
         "chdir": job.run,
         **dict(sbatch_flags(given)),
         "time": "10",

@@ -140,8 +140,8 @@ class Returned:
 
 def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
     """The jobs of a run out of its directory; those of parts that wait have no id yet."""
+    from slurm.handles import make_jobs
     from slurm.metadata import read_metadata
-    from slurm.submission import make_jobs
 
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     ids = dict(cluster.backend.read_run(run, {}, parts=True)["parts"])
