@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
         "runlist", "html", "inside", "postmortem",
     },
     {"failure", "outcome", "why", "efficiency", "cost"},
-    {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
+    {"packaging", "rendering", "prelude", "api", "context", "runner", "launch", "files"},
     {"rundir"},
     {"model", "errors", "cancelled"},
 ]  # fmt: skip
