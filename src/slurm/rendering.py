@@ -103,26 +103,6 @@ def render_job_script(job: Submission) -> str:
     return "\n\n".join("\n".join(lines) for lines in blocks if lines) + "\n"
 
 
-def render_next_script(job: Submission) -> str:
-    """The script of the small job that submits the next part of a long map."""
-    place = ("account", "partition", "qos", "reservation", "wckey", "constraint")
-    given = {name: job.options[name] for name in place if name in job.options}
-    flags: dict[str, str | None] = {
-        "job-name": f"{job.name}:next",
-        "chdir": job.run,
-        **dict(sbatch_flags(given)),
-        "time": "10",
-        "output": log_path(job.run, f"{rundir.LOGS}/next-%j.out"),
-        "dependency": f"afterany:{rundir.PREVIOUS}",
-        "requeue": None,
-    }
-    lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
-    advance = shell_quote(f"{job.sdk}/slurm/runner/advance.py")
-    python = shell_quote(job.environment.bare_python)
-    command = f"exec {python} {advance} {shell_quote(job.run)}"
-    return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"
-
-
 # ---- quoting ------------------------------------------------------------------------------------
 
 

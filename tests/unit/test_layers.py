@@ -20,10 +20,13 @@ LAYERS: list[set[str]] = [
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
-        "runlist", "html", "inside", "postmortem",
+        "runlist", "html", "inside", "postmortem", "pace", "watched",
     },
     {"failure", "outcome", "why", "efficiency", "cost"},
-    {"packaging", "rendering", "prelude", "api", "context", "runner", "launch", "files"},
+    {
+        "packaging", "rendering", "prelude", "followups", "api", "context", "runner", "launch",
+        "files",
+    },
     {"rundir"},
     {"model", "errors", "cancelled"},
 ]  # fmt: skip
