@@ -20,7 +20,8 @@ LAYERS: list[set[str]] = [
         "donecalls", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
-        "runlist", "html", "inside", "postmortem", "pace", "watched",
+        "runlist", "html", "inside", "postmortem", "pace", "watched", "target",
+        "attaching", "cancelling",
     },
     {"failure", "outcome", "why", "efficiency", "cost"},
     {
