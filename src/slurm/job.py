@@ -14,11 +14,12 @@ from slurm.api.backend import JobKey
 from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.donecalls import done_calls
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure
 from slurm.jobview import JobSnapshot, JobView, Timings
 from slurm.model.parts import Part
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned

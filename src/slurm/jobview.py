@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import errors, rundir
+from slurm.evidence import Evidence
 from slurm.logs import Log
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.retry import Again, Attempt, attempt
 
 if TYPE_CHECKING:

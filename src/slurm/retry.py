@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from slurm.api import retry_rules
 from slurm.errors import OptionError
+from slurm.evidence import Evidence
 from slurm.model.again import Retry
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.rendering import Submission
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from slurm.api.backend import Wanted
 
 if TYPE_CHECKING:
     from slurm.api.slurm_commands import JobStatus
+    from slurm.evidence import Evidence
     from slurm.job import Job
-    from slurm.outcome import Evidence
     from slurm.packed_run import PackedRun
 
 

@@ -23,7 +23,7 @@ LAYERS: list[set[str]] = [
         "runlist", "html", "inside", "postmortem", "pace", "watched", "target",
         "attaching", "cancelling",
     },
-    {"failure", "outcome", "why", "efficiency", "cost"},
+    {"failure", "outcome", "evidence", "why", "efficiency", "cost"},
     {
         "packaging", "rendering", "prelude", "followups", "api", "context", "runner", "launch",
         "files",
@@ -35,10 +35,11 @@ LAYERS: list[set[str]] = [
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
 SUBMITS = {
-    "workflow.py": {"api", "cluster", "journal", "returned", "workflow"},
+    "workflow.py": {"cluster", "journal", "returned", "workflow"},
     "advance.py": {"api"},
+    "retry.py": {"api"},
+    "behind.py": {"api"},
 }
-SUBMITS["retry.py"] = {"api"}
 # What looks for Pythons on a node looks as the agent does.
 SUBMITS["install.py"] = {"api"}
 # What a user wants to hear of in the job travels with the run.
