@@ -235,7 +235,6 @@ LINE = text(r"[^\n\r\x00]*\S[^\n\r\x00]*", "one line that is not empty")
 PATH = text(
     r"/[A-Za-z0-9._/+@-]*", "an absolute path of letters, digits and . _ + @ -, nothing else"
 )
-FILE = text(r"[A-Za-z0-9._/+@~-]+", "a path of letters, digits and . _ + @ - ~, nothing else")
 VOLUME = text(
     r"/[A-Za-z0-9._/+@-]*|[a-z0-9][a-z0-9_.-]{0,63}", "a volume's name, or an absolute path"
 )
