@@ -25,8 +25,10 @@ def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
 
 
 def _exception(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
-    """The record of an exception: its text always, the object itself where it can be pickled."""
+    """The record of an exception: its text always, the object itself where it can travel."""
     import traceback
+
+    from slurm.runner.exceptions import pickled
 
     frame = error.__traceback__
     # The runner's own frames say nothing to the user.
@@ -41,11 +43,7 @@ def _exception(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
         "traceback": text[-64_000:],
         "exception": isinstance(error, Exception),
     }
-    try:
-        payload = dumps(error.with_traceback(None))
-    except Exception:  # noqa: BLE001 - pickling calls the user's own code; the text is enough
-        payload = b""
-    return rundir.ERROR, header, payload, 1
+    return rundir.ERROR, header, pickled(error.with_traceback(None), dumps), 1
 
 
 def unpicklable(value: Any, error: Exception) -> Tuple[str, Dict[str, Any], bytes, int]:
