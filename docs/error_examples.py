@@ -149,6 +149,10 @@ EXAMPLES: dict[str, Example] = {
         _unpicklable_function,
         "A function of the script that runs travels with the globals that it uses.",
     ),
+    "WrongArguments": Example(
+        lambda: ship_arguments(_train, [Call((), {"lokc": 1})], None),
+        "Also a `TypeError`, as Python itself would raise; nothing is submitted.",
+    ),
     "PythonMismatch": Example(
         lambda: recorded(
             _record(
