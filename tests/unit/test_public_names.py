@@ -42,7 +42,7 @@ def fresh(code: str, *arguments: str) -> object:
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
