@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.api.backend import Wanted
+from slurm.silence import Beats
 
 if TYPE_CHECKING:
     from slurm.api.slurm_commands import JobStatus
@@ -27,6 +28,8 @@ class Notes:
     #: When the scheduler first said that the job is over, and that it does not know it.
     over_since: float | None = None
     unknown_since: float | None = None
+    #: When it last wrote, began to run or began to be watched; its node's beats are apart.
+    heard_at: float = field(default_factory=time.monotonic)
     #: Since when, in seconds since the epoch, a running job's node writes nothing.
     silent_since: float | None = None
     #: Why what lies in the run directory is not believed.
@@ -76,9 +79,10 @@ class WatchedRun:
         self.returning = False
         #: Calls that are over for the scheduler, while their record is awaited.
         self.unclear: set[int] = set()
-        #: When a node of it last wrote a beat, and when something happened to a call.
-        self.beat_at = self.moved_at = time.monotonic()
-        self._beats: dict[str, str] = {}
+        #: The signs of life of its nodes.
+        self.beats = Beats()
+        #: When something last happened to a call.
+        self.moved_at = time.monotonic()
 
     def add(self, job: Job[Any]) -> None:
         """Watch a call of the run, too."""
@@ -147,8 +151,7 @@ class WatchedRun:
             for job in self.jobs.values():
                 job.notes.untrusted = answer["untrusted"]
             touched |= set(self.jobs)
-        if answer["beats"] is not None and self._beats != (beats := dict(answer["beats"])):
-            self._beats, self.beat_at = beats, time.monotonic()
+        self.beats.take(answer["beats"] or (), time.monotonic())
         return touched
 
     def _take_ids(self, answer: dict[str, Any]) -> None:
@@ -171,6 +174,7 @@ class WatchedRun:
             job = self._job_of(event.number("index"), event.job)
             if job is not None:
                 job.evidence.add(event)
+                job.notes.heard_at = time.monotonic()
                 if event.kind == "exit":
                     job.evidence.exit_at = time.monotonic()
                 touched.add(job.index)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -27,11 +26,6 @@ SWEEP = 30.0
 #: A look that takes long, at many files or on a slow file system, is followed by a pause of so
 #: many times its length: watching never fills the file system's time.
 REST = 4.0
-#: A running job whose node wrote no beat for this long is looked into.
-SILENT = 60.0
-
-
-log = logging.getLogger("slurm")
 
 
 class Watcher:
@@ -263,7 +257,8 @@ class Watcher:
                     job.notes.learn(job.evidence, answer.get(job.key.bare), time.monotonic())
                     self._judge(job)
             self._ask_dependants()
-            self._notice_silence(time.monotonic())
+            for run in self._runs.values():
+                run.beats.notice(run.jobs.values(), time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.idle]
             again = [(name, token) for name, run in self._runs.items() for token in run.due()]
         for name in stuck:
@@ -284,26 +279,6 @@ class Watcher:
             self._pace.no_answer(now)
             for job in self._open():
                 self._judge(job)
-
-    def _notice_silence(self, now: float) -> None:
-        for run in self._runs.values():
-            for job in run.jobs.values():
-                state = job.evidence.state
-                if state is None or state.phase != "active":
-                    run.beat_at = now
-                silent = now - run.beat_at
-                if silent <= SILENT:
-                    job.notes.silent_since = None
-                elif job.notes.silent_since is None:
-                    job.notes.silent_since = time.time() - silent
-                    log.warning(
-                        "job %s (%s) is %s for the scheduler, but its node has written nothing "
-                        "for %.0f s",
-                        job.id,
-                        job.name,
-                        state and state.value,
-                        silent,
-                    )
 
     def _ask_soon(self, job: Job[Any]) -> None:
         if self._pace.ask_soon(time.monotonic(), job.notes.asking):

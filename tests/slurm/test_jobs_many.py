@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, errors, pace, task, watcher
+from slurm import Cluster, errors, pace, silence, task, watcher
 
 SOON = 60
 COUNT = 1000
@@ -84,8 +84,8 @@ def test_a_running_job_whose_node_falls_silent_is_reported(
 ) -> None:
     for name in ("FIRST_POLL", "POLL"):
         monkeypatch.setattr(pace, name, 1.0)
-    for name, value in {"SILENT": 3.0, "SWEEP": 1.0}.items():
-        monkeypatch.setattr(watcher, name, value)
+    monkeypatch.setattr(silence, "SILENT", 3.0)
+    monkeypatch.setattr(watcher, "SWEEP", 1.0)
     go_on = tmp_path / "go on"
 
     def wait(path: str) -> str:

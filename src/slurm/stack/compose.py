@@ -26,6 +26,7 @@ from slurm.stack.services import (
     with_environment,
 )
 from slurm.stack.topology import Limit
+from slurm.stack.versions import at_least
 from slurm.stack.yaml import Anchor
 
 
@@ -147,11 +148,21 @@ def _slurmrestd(plan: Plan) -> Service:
     return {
         **own_service(plan, "slurmrestd", "slurmrestd"),
         **published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
-        **with_environment(SLURMRESTD_PORT=rest.port),
+        # Else it cuts the list of an array's waiting tasks after 64 letters.
+        **with_environment(SLURMRESTD_PORT=rest.port, SLURM_BITSTR_LEN=0, **_openapi(plan)),
         "volumes": ["./shared:/etc/slurm:ro"],
         **after(plan, "slurmctld", "slurmdbd"),
         "healthcheck": health("slurmrestd"),
         **limits(plan.topology.limits.slurmrestd),
+    }
+
+
+def _openapi(plan: Plan) -> dict[str, str]:
+    """The half of slurmrestd that asks slurmdbd ends it where there is none."""
+    if plan.topology.accounting:
+        return {}
+    return {
+        "SLURMRESTD_OPENAPI_PLUGINS": "slurmctld" if at_least(plan.version, "23.11") else "v0.0.38"
     }
 
 

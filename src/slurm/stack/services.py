@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from slurm.stack.check import srun_ports
 from slurm.stack.image import Image
 from slurm.stack.plan import Plan
 from slurm.stack.topology import Limit
@@ -56,7 +57,7 @@ def slurm_service(plan: Plan, image: Image) -> Service:
         # auth/slurm looks in /etc/slurm otherwise, and no secret lies there.
         environment["SLURM_SACK_KEY"] = f"{plan.paths.keys}/slurm.key"
     if plan.several_hosts:
-        low, high = plan.topology.network.srun_ports
+        low, high = srun_ports(plan.topology)
         environment["SRUN_PORTS"] = f"{low}-{high}"
     shared = Anchor("environment", environment)
     return {"<<": Alias("service"), **built_from(image), "environment": shared}
