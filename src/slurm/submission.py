@@ -19,6 +19,7 @@ from slurm.callbacks.following import follow, preparing, submitting, tell_child
 from slurm.callbacks.travel import callbacks_file
 from slurm.dependencies import Dependency, may_return, returning
 from slurm.dependencies import render as render_dependency
+from slurm.followups import render_guard_script, render_next_script
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
@@ -41,8 +42,8 @@ from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_files, sdk_hash
 from slurm.packed_run import PackedRun, PackJob, make_packs
 from slurm.recall import once
-from slurm.rendering import Environment, Submission, render_job_script, render_next_script
-from slurm.retry import Again, policy_of, render_guard_script, with_requeue
+from slurm.rendering import Environment, Submission, render_job_script
+from slurm.retry import Again, policy_of, with_requeue
 from slurm.task import Task
 
 if TYPE_CHECKING:

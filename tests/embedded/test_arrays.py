@@ -258,7 +258,7 @@ def test_an_array_can_be_found_again_whole_or_by_element(cluster: Cluster) -> No
 def test_a_map_longer_than_the_scheduler_takes_is_cut_and_stays_one_handle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_array_size": 4}
         plan = cluster.explain(square).map(range(10))
@@ -272,7 +272,7 @@ def test_a_map_longer_than_the_scheduler_takes_is_cut_and_stays_one_handle(
 
 
 def test_a_window_goes_on_without_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_job_count": 5}
         array = square.map(range(9))
@@ -292,7 +292,7 @@ def test_a_window_goes_on_without_a_client(tmp_path: Path, monkeypatch: pytest.M
 def test_cancelling_a_windowed_map_submits_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_job_count": 5}
         array = nap.map([300.0] * 9)
