@@ -31,9 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plot import log_chart
-from slurm import Cluster, rundir, task, watched, watcher
-from slurm.api.backend import LocalBackend
+from slurm import Cluster, rundir, task, watcher
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
+from slurm.rundir import records
 from slurm.runner import batches
 
 _VALUE = pickle.dumps(1.5)
@@ -301,18 +302,18 @@ _opened = [0]
 @contextlib.contextmanager
 def _counted_files() -> Iterator[None]:
     """Count the folders that are listed and the files that are opened to be read."""
-    real = rundir._grown
+    real = records._grown
 
     def counting(folder: str, *args: Any, **kwargs: Any) -> Any:
         with contextlib.suppress(OSError):
             _opened[0] += 1 + len(os.listdir(folder))
         return real(folder, *args, **kwargs)
 
-    rundir._grown = counting
+    records._grown = counting
     try:
         yield
     finally:
-        rundir._grown = real
+        records._grown = real
 
 
 def run(site: Site, load: Load) -> Cost:
@@ -320,12 +321,12 @@ def run(site: Site, load: Load) -> Cost:
     clock, cost = Clock(), Cost(load.items)
     real = watcher.time
     with tempfile.TemporaryDirectory(prefix="site-") as base, _counted_files():
-        watcher.time = watched.time = clock  # type: ignore[assignment]
+        watcher.time = clock  # type: ignore[assignment]
         try:
             slurm = ModelledSlurm(site, load, clock, cost, base)
             _drive(slurm, load, clock, cost, base)
         finally:
-            watcher.time = watched.time = real
+            watcher.time = real
     return cost
 
 
@@ -344,7 +345,7 @@ def _drive(slurm: ModelledSlurm, load: Load, clock: Clock, cost: Cost, base: str
     modelled, look_at, known = 0.0, 0.0, 0
     with watching.attention():
         while len(packed.order) < load.items or watching.open_jobs:
-            poll_at = watching._pace.next
+            poll_at = watching._poll_at
             event_at = slurm.events[0][0] if slurm.events else float("inf")
             soonest = min(look_at, poll_at, event_at)
             assert soonest < float("inf"), "the model stands still"

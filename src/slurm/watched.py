@@ -79,10 +79,9 @@ class WatchedRun:
         self.returning = False
         #: Calls that are over for the scheduler, while their record is awaited.
         self.unclear: set[int] = set()
-        #: The signs of life of its nodes.
-        self.beats = Beats()
         #: When something last happened to a call.
         self.moved_at = time.monotonic()
+        self.beats = Beats()
 
     def add(self, job: Job[Any]) -> None:
         """Watch a call of the run, too."""
@@ -174,11 +173,10 @@ class WatchedRun:
             job = self._job_of(event.number("index"), event.job)
             if job is not None:
                 job.evidence.add(event)
-                job.notes.heard_at = time.monotonic()
+                job.notes.heard_at = self.moved_at = time.monotonic()
                 if event.kind == "exit":
-                    job.evidence.exit_at = time.monotonic()
+                    job.evidence.exit_at = self.moved_at
                 touched.add(job.index)
-                self.moved_at = time.monotonic()
         return touched
 
     def _take_records(self, segments: list[bytes]) -> set[int]:
