@@ -42,7 +42,7 @@ def fresh(code: str, *arguments: str) -> object:
         [sys.executable, "-c", code, *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -121,6 +121,7 @@ print(json.dumps(wrong))
 """
 
 
+@pytest.mark.timeout(660)
 def test_no_import_of_a_submodule_rebinds_a_public_name() -> None:
     # Only a module right below the package is set as an attribute of it.
     modules = [name for name in submodules() if name.count(".") == 1]
