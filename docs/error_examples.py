@@ -317,8 +317,8 @@ EXAMPLES: dict[str, Example] = {
     ),
     "RemoteError": Example(
         lambda: recorded(_record("error", type="lib.Broken", message="valve 3"), _subject()),
-        "An exception whose `__init__` takes other arguments than it gives to "
-        "`super().__init__` cannot be unpickled.",
+        "Its arguments cannot be pickled (a lock, an open file), or its class cannot be imported "
+        "here.",
     ),
     "UntrustedRun": Example(
         lambda: failure(

@@ -319,7 +319,7 @@ class UnpicklableResult(ResultError):
 
 
 class RemoteError(ResultError):
-    """The function raised an exception that cannot be pickled; its text is in the evidence."""
+    """The function raised an exception that cannot be sent as an object; its text is complete."""
 
     code = "SLURM-E402"
 

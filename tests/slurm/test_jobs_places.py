@@ -276,10 +276,10 @@ def test_a_secret_reaches_the_job_and_is_written_nowhere(
 
 
 def test_a_secret_that_is_not_set_is_refused_before_submission(cluster: Cluster) -> None:
-    def untold() -> int:
+    def token_user() -> int:
         return 1
 
     with pytest.raises(errors.OptionError, match="NO_SUCH_TOKEN"):
-        cluster.submit(task(untold), secrets=("NO_SUCH_TOKEN",))()
+        cluster.submit(task(token_user), secrets=("NO_SUCH_TOKEN",))()
     # What a cluster keeps for all runs begins with a dot; a run of this task would have its name.
-    assert [name for name in os.listdir(cluster.base) if "untold" in name] == []
+    assert [name for name in os.listdir(cluster.base) if "token" in name] == []

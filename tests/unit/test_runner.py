@@ -250,11 +250,10 @@ def test_an_exception_that_cannot_be_pickled_is_recorded_as_text(call: Call) -> 
         import threading
 
         class Stubborn(Exception):
-            def __init__(self) -> None:
-                super().__init__("stubborn")
-                self.lock = threading.Lock()
+            def __str__(self) -> str:
+                return "stubborn"
 
-        raise Stubborn
+        raise Stubborn(threading.Lock())
 
     call.put(broken)
     assert call.run()[0] == 1

@@ -304,8 +304,10 @@ def check_version(header: Dict[str, Any]) -> None:
 
 
 def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
-    """The record of an exception: its text always, the object itself where it can be pickled."""
+    """The record of an exception: its text always, the object itself where it can travel."""
     import traceback
+
+    from slurm.runner.exceptions import pickled
 
     frame = error.__traceback__
     # The runner's own frames say nothing to the user.
@@ -320,11 +322,7 @@ def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
         "traceback": text[-64_000:],
         "exception": isinstance(error, Exception),
     }
-    try:
-        payload = dumps(error.with_traceback(None))
-    except Exception:  # noqa: BLE001 - pickling calls the user's own code; the text is enough
-        payload = b""
-    return rundir.ERROR, header, payload, 1
+    return rundir.ERROR, header, pickled(error.with_traceback(None), dumps), 1
 
 
 def record(
