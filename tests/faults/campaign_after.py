@@ -18,8 +18,8 @@ from campaign_plan import Plan
 CLIENT = Path(__file__).with_name("campaign_client.py")
 #: Guards against hangs: of a judge, and of the queue after the end.
 JUDGE_LIMIT, QUEUE_LIMIT = 200, 90
-#: How long a job without a process may still be called running.
-GHOST = 10
+#: How long Slurm may take to see that a job has no process.
+GHOST = 60
 
 
 class Aftermath:
@@ -28,25 +28,28 @@ class Aftermath:
     def __init__(self, plan: Plan, slurm: BreakableSlurm, base: Path) -> None:
         self.plan, self.slurm, self.base = plan, slurm, base
         self.env = {**os.environ, **slurm.cluster.env}
-        #: How many jobs only Slurm believed to run.
+        #: How many jobs Slurm still believed to run at last, and what is wrong.
         self.ghosts = 0
+        self.wrong: list[str] = []
 
     def _asked(self, *words: str) -> str:
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=90)
         return done.stdout
 
     def judge(self) -> dict[str, list[str]]:
-        done = subprocess.run(
-            [sys.executable, str(CLIENT), "judge", str(self.base)],
-            env=self.env,
-            cwd=self.base.parent,
-            capture_output=True,
-            text=True,
-            timeout=JUDGE_LIMIT,
-        )
-        assert done.returncode == 0, f"the judge failed: {done.stderr[-2000:]}"
-        found: dict[str, list[str]] = json.loads(done.stdout)
-        return found
+        """What a new client says about every run."""
+        words = [sys.executable, str(CLIENT), "judge", str(self.base)]
+        try:
+            done = subprocess.run(
+                words, env=self.env, capture_output=True, text=True, timeout=JUDGE_LIMIT
+            )
+            found: dict[str, list[str]] = json.loads(done.stdout)
+            return found
+        except subprocess.TimeoutExpired:
+            self.wrong.append("a judge hangs")
+        except ValueError:
+            self.wrong.append(f"a judge failed: {done.stderr[-2000:]}")
+        return {}
 
     def _queued(self) -> list[list[str]]:
         """Id, state, name and reason of each job of this run's that Slurm has not ended."""
@@ -66,28 +69,42 @@ class Aftermath:
             time.sleep(2)
         return not queued
 
-    def _ghosts(self) -> list[str]:
-        """Jobs that only Slurm believes to run: it missed how they ended when a daemon died."""
-        alone = any(self.plan.fault(v) for v in ("slurmstepd", "slurmd", "slurmctld"))
-        if not alone or not self._queued() or of_place(self.base):
-            return []
-        time.sleep(GHOST)  # what has just ended is still told
-        queued = self._queued()
-        ghosts = [job for job, state, *_ in queued if state in ("RUNNING", "COMPLETING")]
-        # What waits for a ghost is a small job of ours.
-        others = [name for _, state, name, _ in queued if state == "PENDING"]
-        told = all(name.endswith((":retry", ":next")) for name in others)
-        return ghosts if told and not of_place(self.base) else []
+    def lay_ghosts(self) -> None:
+        """See to it that Slurm knows which jobs are over.
+
+        Where slurmstepd is killed nobody tells it. It looks when a node registers anew, every few
+        minutes or when slurmd starts, and then only for jobs that began some time ago.
+        """
+        if not any(self.plan.fault(victim) for victim in ("slurmstepd", "slurmd", "slurmctld")):
+            return
+        end = time.monotonic() + GHOST
+        while (ghosts := self._ghosts()) and time.monotonic() < end:
+            for node in set(ghosts.values()):
+                self.slurm.cluster.stop_daemon("slurmd", node)
+                self.slurm.start("slurmd", node)
+            time.sleep(5)
+        self.ghosts = len(ghosts)
+        if ghosts:
+            self._asked("scancel", *ghosts)
+
+    def _ghosts(self) -> dict[str, str]:
+        """Jobs that Slurm calls running, and where, of runs that twice had no process."""
+        found = self._without_process()
+        if found:
+            time.sleep(3)
+            found = {job: node for job, node in self._without_process().items() if job in found}
+        return found
+
+    def _without_process(self) -> dict[str, str]:
+        rows = self._asked("squeue", "-h", "-r", "-t", "R", "-o", "%i|%N|%Z").splitlines()
+        running = [row.split("|") for row in rows if f"|{self.base}/" in row]
+        alive = " ".join(words for _, words in of_place(self.base))
+        return {job: node for job, node, run in running if run not in alive}
 
     def left_behind(self) -> Iterator[str]:
         """What is still there although every outcome is known, and after the sweep."""
-        if not in_time(lambda: self._emptied() or self._ghosts(), QUEUE_LIMIT):
+        if not in_time(self._emptied, QUEUE_LIMIT):
             yield f"left in the queue: {self._queued()!r}"
-        if ghosts := self._ghosts():
-            self.ghosts = len(ghosts)
-            self._asked("scancel", *ghosts)
-            if not in_time(lambda: not self._queued(), QUEUE_LIMIT):
-                yield f"cancelled, and left in the queue: {self._queued()!r}"
         if not in_time(lambda: not of_place(self.base), 30):
             yield f"left running: {of_place(self.base)}"
         sweep = ["gc", "--older-than", "0", "--keep", "0", "--yes"]
@@ -110,15 +127,15 @@ def in_time(condition: Callable[[], Any], timeout: float) -> bool:
     return True
 
 
-def of_place(place: Path) -> list[tuple[int, str]]:
-    """The processes whose command line names a directory."""
-    found = []
+def processes() -> Iterator[tuple[int, str]]:
+    """All processes with their command lines."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             with contextlib.suppress(OSError):
-                words = (
-                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-                if f"{place}/" in words and int(folder.name) != os.getpid():
-                    found.append((int(folder.name), words))
-    return found
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                yield int(folder.name), words.decode(errors="replace")
+
+
+def of_place(place: Path) -> list[tuple[int, str]]:
+    """The processes whose command line names a directory."""
+    return [(pid, w) for pid, w in processes() if f"{place}/" in w and pid != os.getpid()]

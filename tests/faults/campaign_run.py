@@ -44,8 +44,9 @@ class Trial:
         with contextlib.ExitStack() as stack:
             self._set_up(stack)
             self._break_and_mend()
+            self.after.lay_ghosts()
             self.seen.judged = [self.after.judge(), self.after.judge()]
-            self.seen.left += list(self.after.left_behind())
+            self.seen.left += [*self.after.wrong, *self.after.left_behind()]
             if self.marks.exists():
                 self.seen.marks = self.marks.read_text().splitlines()
             if self.said.exists():
@@ -97,12 +98,16 @@ class Trial:
         began = time.monotonic()
         moments = [(fault.at, 0, fault) for fault in self.plan.faults]
         moments += [(fault.at + fault.lasts, 1, fault) for fault in self.plan.faults]
-        for at, mended, fault in sorted(moments, key=lambda moment: moment[:2]):
-            time.sleep(max(0.0, began + at - time.monotonic()))
-            if mended:
-                self._mend.pop(fault, _nothing)()
-            else:
-                self._break(fault)
+        try:
+            for at, mended, fault in sorted(moments, key=lambda moment: moment[:2]):
+                time.sleep(max(0.0, began + at - time.monotonic()))
+                if mended:
+                    self._mend.pop(fault, _nothing)()
+                else:
+                    self._break(fault)
+        finally:
+            for mend in self._mend.values():
+                mend()
         self.slurm.start_all()
         self.slurm.resume_nodes()
         with contextlib.suppress(subprocess.TimeoutExpired):
