@@ -8,9 +8,10 @@ import pytest
 
 from slurm import errors, rundir
 from slurm.api.slurm_commands import JobStatus
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded, signal_name
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.rundir import Event, Record
 
 
@@ -131,8 +132,9 @@ def test_the_scheduler_tells_the_code_where_the_script_could_not() -> None:
     assert "SIGKILL" in error.message
 
 
-def test_a_node_that_does_not_see_the_directory_is_told_apart() -> None:
-    seen = Evidence(status=status("FAILED", exit_code=0, signal=53))
+@pytest.mark.parametrize("told", [{"exit_code": 0, "signal": 53}, {"exit_code": 72}])
+def test_a_node_that_does_not_see_the_directory_is_told_apart(told: dict[str, int]) -> None:
+    seen = Evidence(status=status("FAILED", **told))
     error = failure(Verdict.FAILED, seen, subject())
     assert type(error) is errors.RunDirNotVisible
     assert "n7 does not see /base/train-1" in error.message
