@@ -42,17 +42,21 @@ def submit_small(
 
     Where it is refused an open client does its work; what is missing is said beside the script.
     """
-    run_files.fill_in(os.path.join(path, template), words, os.path.join(path, script))
     try:
+        run_files.fill_in(os.path.join(path, template), words, os.path.join(path, script))
         submit(agent, path, script, plan, env)
     except Exception as error:  # noqa: BLE001 - the job that it belongs to is submitted
         note = os.path.join(path, script + ".error")
-        rundir.write_atomically(note, str(error).encode(), sync=False)
+        with contextlib.suppress(OSError):
+            rundir.write_atomically(note, str(error).encode(), sync=False)
 
 
 def remember(agent: Any, path: str, part: object, job: str) -> None:
     """Write down the id of a part's job: in the run, and as a link from the id to the run."""
-    rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
+    # The disk may be full: the job is accepted, and is found by its claim or its directory.
+    with contextlib.suppress(OSError):
+        name = os.path.join(path, rundir.id_name(part))
+        rundir.write_atomically(name, job.encode(), sync=False)
     link = os.path.join(agent.base, rundir.BASE_IDS, run_files.bare(job))
     temporary = f"{link}.{os.getpid()}"
     with contextlib.suppress(OSError):  # the link is a convenience; the id is in the run directory

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from slurm import rundir
 from slurm.api import one_job, retries, run_files
 from slurm.api.agent_error import AgentError
-from slurm.api.run_files import bare, part_ids
+from slurm.api.run_files import bare, part_ids, writing
 
 
 def submit(
@@ -34,33 +34,25 @@ def submit(
     path = agent.path(run)
     make_run(agent, path, files)
     plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
-    if rundir.NEXT in files or rundir.RETRY in files:
-        data = json.dumps(plan).encode()
-        rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
-    waits = _fill_in_ids(agent, path, parts)
-    if waits:
-        _submit_pump(agent, path, 0, waits, plan, env)
-        return []
-    ids = _submit_first(agent, path, plan, env)
-    if len(ids) < parts:
-        _submit_pump(agent, path, len(ids), ids[0], plan, env)
-    return ids
-
-
-def _submit_first(agent: Any, path: str, plan: Dict[str, Any], env: Dict[str, str]) -> List[str]:
-    """Submit the parts that go out at once, as far as the limit of jobs allows."""
     ids = []  # type: List[str]
     try:
-        for part in range(min(plan["parts"], plan["at_once"])):
+        if rundir.NEXT in files or rundir.RETRY in files:
+            with writing(path):
+                data = json.dumps(plan).encode()
+                rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
+        waits = _fill_in_ids(agent, path, parts)
+        for part in range(0 if waits else min(parts, at_once)):
             ids.append(_submit_part(agent, path, part, plan, env))
     except AgentError as error:
         if not ids:
-            if error.kind in ("refused", "limit", "missing", "unshared"):
+            if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
                 remove(path)
             raise
         if error.kind != "limit":
             agent.scheduler.cancel(ids)
             raise
+    if len(ids) < parts:
+        _submit_pump(agent, path, len(ids), waits or ids[0], plan, env)
     return ids
 
 
@@ -116,7 +108,8 @@ def _submit_part(
         full = os.path.join(path, script)
         run_files.fill_in(full, {rundir.PREVIOUS: previous}, full)
     intent = os.path.join(path, rundir.intent_name(part))
-    rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
+    with writing(path):
+        rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
     try:
         job = one_job.submit(agent, path, script, plan, env)
     except AgentError as error:
@@ -168,18 +161,18 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
     if missing:
         # The client brings it and asks again: so nobody has to ask beforehand.
         raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
-    try:
-        rundir.make_private_folder(os.path.dirname(path))
-        os.mkdir(path, 0o700)
-        for name in rundir.FOLDERS:
-            os.mkdir(os.path.join(path, name), 0o700)
-        for name, content in files.items():
-            rundir.write_atomically(os.path.join(path, name), content, sync=False)
-    except OSError as error:
-        if not isinstance(error, FileExistsError):
-            remove(path)
-        text = f"{path} cannot be written: {error.strerror}"
-        raise AgentError("rundir", text) from error
+    with writing(path):
+        try:
+            rundir.make_private_folder(os.path.dirname(path))
+            os.mkdir(path, 0o700)
+            for name in rundir.FOLDERS:
+                os.mkdir(os.path.join(path, name), 0o700)
+            for name, content in files.items():
+                rundir.write_atomically(os.path.join(path, name), content, sync=False)
+        except OSError as error:
+            if not isinstance(error, FileExistsError):
+                remove(path)
+            raise
 
 
 def remove(path: str) -> None:

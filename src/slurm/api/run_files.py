@@ -1,14 +1,16 @@
-"""What the agent reads of a run: what it is, how its parts are submitted, and their ids.
+"""Small files of a run as the agent reads and writes them: what it is, its scripts, its ids.
 
 Runs where the files are, on Python 3.6.
 """
 
+import contextlib
 import json
 import os
 import re
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from slurm import rundir
+from slurm.api.agent_error import AgentError
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
@@ -30,6 +32,15 @@ def read_text(path: str) -> str:
         return ""
 
 
+@contextlib.contextmanager
+def writing(path: str) -> Iterator[None]:
+    """What the disk refuses is told as such."""
+    try:
+        yield
+    except OSError as error:
+        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
+
+
 def read_script(path: str) -> str:
     """The text of a script; whatever the locale is, and whatever bytes a path in it has."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
@@ -38,7 +49,8 @@ def read_script(path: str) -> str:
 
 def write_script(path: str, text: str) -> None:
     """Write what `read_script` gives."""
-    rundir.write_atomically(path, text.encode("utf-8", "surrogateescape"), sync=False)
+    with writing(path):
+        rundir.write_atomically(path, text.encode("utf-8", "surrogateescape"), sync=False)
 
 
 def fill_in(template: str, words: Dict[str, str], script: str) -> None:

@@ -186,7 +186,7 @@ class SlurmScheduler:
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
         done = self._query(site.version_command())
-        return ".".join(str(n) for n in site.parse_version(done.stdout))
+        return "{}.{:02d}.{}".format(*site.parse_version(done.stdout))
 
     def _query(self, command: List[str]) -> ExecResult:
         done = self._run(command, QUERY_TIMEOUT)

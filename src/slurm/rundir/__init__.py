@@ -34,6 +34,7 @@ from slurm.rundir.names import (
     CURRENT,
     ENVIRONMENT,
     EVENTS,
+    EXIT_NOT_VISIBLE,
     EXIT_NOT_WRITTEN,
     FOLDERS,
     FRAMES,

@@ -74,6 +74,8 @@ KEY_LENGTH = 40
 
 #: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
 EXIT_NOT_WRITTEN = 74
+#: The script's where the node has another, empty, directory in the run's place (EX_OSFILE).
+EXIT_NOT_VISIBLE = 72
 
 #: Stands in the script of a later part for the id of the part before it, until that is known.
 PREVIOUS = "@previous@"

@@ -1,4 +1,4 @@
-"""Tasks in a module of their own, so that they travel by reference."""
+"""The calls as tasks, in a module of their own, so that they travel by reference."""
 
 from slurm import task
 
@@ -13,3 +13,11 @@ def noop(item: int) -> int:
 def join(left: int, right: int) -> int:
     """One node of a graph."""
     return left + right
+
+
+@task
+def die(how: str, note: str) -> None:
+    """Die in this way."""
+    import calls
+
+    calls.die(how, note)
