@@ -18,9 +18,10 @@ from slurm.api.rest_client import RestClient, read_answer
 from slurm.api.slurm_commands import JobStatus
 from slurm.api.slurm_refusals import explain_sbatch_error
 from slurm.config import load_profile
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
 from slurm.model.options import normalize
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.packaging import check_packaging
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.container.build import no_python

@@ -14,6 +14,7 @@ from slurm import errors, rundir
 from slurm.cache import keys_file
 from slurm.callbacks.following import follow, submitting, tell_child
 from slurm.callbacks.travel import callbacks_file
+from slurm.followups import render_guard_script, render_next_script
 from slurm.handles import make_jobs
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
@@ -21,8 +22,7 @@ from slurm.journal import metadata_of
 from slurm.packaging import pickling
 from slurm.packaging.sdk import bring_sdk
 from slurm.plan import Plan, options_set
-from slurm.rendering import render_next_script
-from slurm.retry import policy_of, render_guard_script
+from slurm.retry import policy_of
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster

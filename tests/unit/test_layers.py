@@ -21,10 +21,14 @@ LAYERS: list[set[str]] = [
         "donecalls", "silence", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
-        "runlist", "html", "inside", "postmortem",
+        "runlist", "html", "inside", "postmortem", "pace", "watched", "target",
+        "attaching", "cancelling",
     },
-    {"failure", "outcome", "why", "efficiency", "cost"},
-    {"packaging", "rendering", "api", "context", "runner", "launch", "files"},
+    {"failure", "outcome", "evidence", "why", "efficiency", "cost"},
+    {
+        "packaging", "rendering", "prelude", "followups", "api", "context", "runner", "launch",
+        "files",
+    },
     {"rundir"},
     {"model", "errors", "cancelled"},
 ]  # fmt: skip
@@ -32,10 +36,11 @@ LAYERS: list[set[str]] = [
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
 SUBMITS = {
-    "workflow.py": {"api", "cluster", "journal", "returned", "workflow"},
+    "workflow.py": {"cluster", "journal", "returned", "workflow"},
     "advance.py": {"api"},
+    "retry.py": {"api"},
+    "behind.py": {"api"},
 }
-SUBMITS["retry.py"] = {"api"}
 # What looks for Pythons on a node looks as the agent does.
 SUBMITS["install.py"] = {"api"}
 # What a user wants to hear of in the job travels with the run.

@@ -33,7 +33,7 @@ from slurm.monitor.queue import JobRow, memory_bytes, parse_queue
 from slurm.monitor.serving import Serving
 from slurm.monitor.tally import Histogram, Tally
 from slurm.monitor.webconfig import Passwords, WebConfig, load_web_config
-from slurm.stack.compose import EXPORTER_PORT
+from slurm.stack.services import EXPORTER_PORT
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11", "26.05")

@@ -55,8 +55,7 @@ def remember(agent: Any, path: str, part: object, job: str) -> None:
     """Write down the id of a part's job: in the run, and as a link from the id to the run."""
     # The disk may be full: the job is accepted, and is found by its claim or its directory.
     with contextlib.suppress(OSError):
-        name = os.path.join(path, rundir.id_name(part))
-        rundir.write_atomically(name, job.encode(), sync=False)
+        rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
     link = os.path.join(agent.base, rundir.BASE_IDS, run_files.bare(job))
     temporary = f"{link}.{os.getpid()}"
     with contextlib.suppress(OSError):  # the link is a convenience; the id is in the run directory

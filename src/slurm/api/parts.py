@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence
 from slurm import rundir
 from slurm.api import one_job, retries, run_files
 from slurm.api.agent_error import AgentError
-from slurm.api.run_files import bare, part_ids, writing
+from slurm.api.run_files import bare, part_ids
 
 
 def submit(
@@ -37,23 +37,26 @@ def submit(
     ids = []  # type: List[str]
     try:
         if rundir.NEXT in files or rundir.RETRY in files:
-            with writing(path):
-                data = json.dumps(plan).encode()
-                rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
+            run_files.write(os.path.join(path, rundir.PARTS), json.dumps(plan).encode())
         waits = _fill_in_ids(agent, path, parts)
         for part in range(0 if waits else min(parts, at_once)):
             ids.append(_submit_part(agent, path, part, plan, env))
     except AgentError as error:
-        if not ids:
-            if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
-                remove(path)
-            raise
-        if error.kind != "limit":
-            agent.scheduler.cancel(ids)
-            raise
+        _clear_up(agent, path, ids, error)
     if len(ids) < parts:
         _submit_pump(agent, path, len(ids), waits or ids[0], plan, env)
     return ids
+
+
+def _clear_up(agent: Any, path: str, ids: List[str], error: AgentError) -> None:
+    """Leave nothing of a submission that failed; behind the limit of jobs, parts may wait."""
+    if not ids:
+        if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
+            remove(path)
+        raise error
+    if error.kind != "limit":
+        agent.scheduler.cancel(ids)
+        raise error
 
 
 def advance(agent: Any, run: str) -> Optional[str]:
@@ -108,8 +111,7 @@ def _submit_part(
         full = os.path.join(path, script)
         run_files.fill_in(full, {rundir.PREVIOUS: previous}, full)
     intent = os.path.join(path, rundir.intent_name(part))
-    with writing(path):
-        rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
+    run_files.write(intent, str(time.time()).encode())
     try:
         job = one_job.submit(agent, path, script, plan, env)
     except AgentError as error:
@@ -161,18 +163,18 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
     if missing:
         # The client brings it and asks again: so nobody has to ask beforehand.
         raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
-    with writing(path):
-        try:
-            rundir.make_private_folder(os.path.dirname(path))
-            os.mkdir(path, 0o700)
-            for name in rundir.FOLDERS:
-                os.mkdir(os.path.join(path, name), 0o700)
-            for name, content in files.items():
-                rundir.write_atomically(os.path.join(path, name), content, sync=False)
-        except OSError as error:
-            if not isinstance(error, FileExistsError):
-                remove(path)
-            raise
+    try:
+        rundir.make_private_folder(os.path.dirname(path))
+        os.mkdir(path, 0o700)
+        for name in rundir.FOLDERS:
+            os.mkdir(os.path.join(path, name), 0o700)
+        for name, content in files.items():
+            rundir.write_atomically(os.path.join(path, name), content, sync=False)
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            remove(path)
+        text = f"{path} cannot be written: {error.strerror}"
+        raise AgentError("rundir", text) from error
 
 
 def remove(path: str) -> None:

@@ -3,11 +3,10 @@
 Runs where the files are, on Python 3.6.
 """
 
-import contextlib
 import json
 import os
 import re
-from typing import Any, Dict, Iterator, Optional
+from typing import Any, Dict, Optional
 
 from slurm import rundir
 from slurm.api.agent_error import AgentError
@@ -32,15 +31,6 @@ def read_text(path: str) -> str:
         return ""
 
 
-@contextlib.contextmanager
-def writing(path: str) -> Iterator[None]:
-    """What the disk refuses is told as such."""
-    try:
-        yield
-    except OSError as error:
-        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
-
-
 def read_script(path: str) -> str:
     """The text of a script; whatever the locale is, and whatever bytes a path in it has."""
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
@@ -49,8 +39,15 @@ def read_script(path: str) -> str:
 
 def write_script(path: str, text: str) -> None:
     """Write what `read_script` gives."""
-    with writing(path):
-        rundir.write_atomically(path, text.encode("utf-8", "surrogateescape"), sync=False)
+    write(path, text.encode("utf-8", "surrogateescape"))
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file of a run; what the disk refuses is told as such."""
+    try:
+        rundir.write_atomically(path, data, sync=False)
+    except OSError as error:
+        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
 
 
 def fill_in(template: str, words: Dict[str, str], script: str) -> None:

@@ -10,8 +10,8 @@ import slurm
 from slurm.monitor.alerts import FILE_NAME as RULES
 from slurm.monitor.alerts import alert_rules
 from slurm.monitor.dashboards import dashboard_files
-from slurm.stack.compose import EXPORTER_PORT, NODE_EXPORTER_PORT, WRITTEN
 from slurm.stack.plan import Plan
+from slurm.stack.services import EXPORTER_PORT, NODE_EXPORTER_PORT, WRITTEN
 from slurm.stack.yaml import dump
 
 #: The part of this package that the exporter is; it needs Python's standard library alone.
