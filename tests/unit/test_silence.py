@@ -42,18 +42,18 @@ def test_one_silent_node_of_two_is_noticed_and_named_once(
 
     beats.take([("n2-0a1b2c3d", "2")], LATE + 2)
     beats.notice(jobs, LATE + 3)
-    assert jobs[1].silent_since is None
+    assert jobs[1].notes.silent_since is None
 
 
 def test_jobs_that_wait_do_not_hide_one_that_is_silent() -> None:
     waiting, silent = job(0, "", "PENDING"), job(1, "n2")
     Beats().notice([waiting, silent], LATE)
-    assert waiting.silent_since is None and silent.silent_since is not None
+    assert waiting.notes.silent_since is None and silent.notes.silent_since is not None
 
 
 def test_a_job_that_runs_for_slurm_and_never_began_is_silent_too() -> None:
     lost = job(0, "")
     Beats().notice([lost], 1000.0 + SILENT - 1)
-    assert lost.silent_since is None
+    assert lost.notes.silent_since is None
     Beats().notice([lost], LATE)
-    assert lost.silent_since is not None
+    assert lost.notes.silent_since is not None
