@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm import errors, rundir
-from slurm.api.backend import Backend, JobKey, LocalBackend
+from slurm.api.backend import Backend, JobKey
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.cluster import Cluster
 from slurm.job import Job

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
 from slurm.callbacks.following import follow
+from slurm.handles import make_array, make_jobs
 from slurm.metadata import read_metadata
-from slurm.submission import make_array, make_jobs
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster

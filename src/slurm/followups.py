@@ -12,23 +12,24 @@ _PLACE = ("account", "partition", "qos", "reservation", "wckey", "constraint")
 
 def render_next_script(job: Submission) -> str:
     """The script of the small job that submits the next part of a long map."""
-    return _script(job, "next", {"dependency": f"afterany:{rundir.PREVIOUS}"}, "advance.py")
+    after = {"dependency": f"afterany:{rundir.PREVIOUS}"}
+    return _script(job, rundir.NEXT_JOB, after, "advance.py")
 
 
 def render_guard_script(job: Submission) -> str:
     """The script of the small job that judges a part of a run when it has failed."""
     after = {"dependency": f"afternotok:{rundir.PREVIOUS}", "kill-on-invalid-dep": "yes"}
-    return _script(job, "retry", after, "retry.py", rundir.TOKEN)
+    return _script(job, rundir.RETRY_JOB, after, "retry.py", rundir.TOKEN)
 
 
-def _script(job: Submission, kind: str, after: dict[str, str], program: str, *words: str) -> str:
+def _script(job: Submission, suffix: str, after: dict[str, str], program: str, *words: str) -> str:
     given = {name: job.options[name] for name in _PLACE if name in job.options}
     flags: dict[str, str | None] = {
-        "job-name": f"{job.name}:{kind}",
+        "job-name": job.name + suffix,
         "chdir": job.run,
         **dict(sbatch_flags(given)),
         "time": "10",
-        "output": log_path(job.run, f"{rundir.LOGS}/{kind}-%j.out"),
+        "output": log_path(job.run, f"{rundir.LOGS}/{suffix[1:]}-%j.out"),
         **after,
         "requeue": None,
     }

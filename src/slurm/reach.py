@@ -11,7 +11,8 @@ from slurm import errors
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from slurm.api.backend import Backend, RestSettings, SlurmSettings
+    from slurm.api.backend import Backend
+    from slurm.api.connect import RestSettings, SlurmSettings
     from slurm.api.openssh import SshSettings
 
     Reach: TypeAlias = SshSettings | RestSettings | SlurmSettings
@@ -32,7 +33,7 @@ _SSH_ONLY = ("username", "port", "identity_file", "jump_host", "ssh_options", "r
 
 def open_backend(arguments: Mapping[str, Any]) -> Backend:
     """The backend that `Cluster(**arguments)` has, for a look that needs nothing else of it."""
-    from slurm.api.backend import connect
+    from slurm.api.connect import connect
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
     base = str(arguments.get("job_base_dir") or DEFAULT_BASE)
@@ -104,7 +105,7 @@ def _rest(backend_type: str, given: Mapping[str, Any]) -> RestSettings | None:
     """How slurmrestd is reached."""
     url, token_file = given.get("rest_url"), given.get("token_file")
     if backend_type == "rest" and url:
-        from slurm.api.backend import RestSettings
+        from slurm.api.connect import RestSettings
 
         return RestSettings(url, os.fspath(token_file) if token_file else None)
     if backend_type == "rest":
@@ -130,6 +131,6 @@ def _conf(backend_type: str, given: Mapping[str, Any]) -> SlurmSettings | None:
             f"slurm_conf={os.fspath(slurm_conf)!r} does not go with backend_type={backend_type!r}",
             hint='it names a cluster of this machine: backend_type="local"',
         )
-    from slurm.api.backend import SlurmSettings
+    from slurm.api.connect import SlurmSettings
 
     return SlurmSettings(os.path.abspath(os.path.expanduser(os.fspath(slurm_conf))))

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from slurm.active import say_once
-from slurm.api.backend import Backend, LocalBackend, RestSettings, SlurmSettings, connect
+from slurm.api.backend import Backend
+from slurm.api.connect import LocalBackend, RestSettings, SlurmSettings, connect
 from slurm.batch import Batch
 from slurm.journal import Journal, journal_for
 from slurm.model.parts import Cut, cut_map

@@ -174,11 +174,10 @@ class WatchedRun:
             job = self._job_of(event.number("index"), event.job)
             if job is not None:
                 job.evidence.add(event)
-                job.notes.heard_at = time.monotonic()
+                job.notes.heard_at = self.moved_at = time.monotonic()
                 if event.kind == "exit":
-                    job.evidence.exit_at = time.monotonic()
+                    job.evidence.exit_at = self.moved_at
                 touched.add(job.index)
-                self.moved_at = time.monotonic()
         return touched
 
     def _take_records(self, segments: list[bytes]) -> set[int]:

@@ -82,10 +82,10 @@ def test_many_deaths_without_a_word_are_asked_about_together(tmp_path: Path) -> 
 def test_a_running_job_whose_node_falls_silent_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name in ("FIRST_POLL", "POLL"):
-        monkeypatch.setattr(pace, name, 1.0)
     monkeypatch.setattr(silence, "SILENT", 3.0)
     monkeypatch.setattr(watcher, "SWEEP", 1.0)
+    for name in ("FIRST_POLL", "POLL"):
+        monkeypatch.setattr(pace, name, 1.0)
     go_on = tmp_path / "go on"
 
     def wait(path: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm.api.reasons import parse_limits
-from slurm.api.slurm_answers import cpu_seconds, parse_all_jobs, parse_used
+from slurm.api.slurm_site import cpu_seconds, parse_all_jobs, parse_used
 from slurm.cost import budgets, cost_of
 from slurm.efficiency import CallUse, calls_of, percentile, rounded_memory, run_use
 from slurm.model.options import normalize

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend
-from slurm.api.slurm_answers import only_looks
+from slurm.api.slurm_site import only_looks
 from slurm.errors import ConfigError, OptionError
 from slurm.monitor import Collector, JobEvent, NodeEvent, Snapshot, sharing
 from slurm.monitor.collector import BACK_OFF, LONGEST, STALE, pause

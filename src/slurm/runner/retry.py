@@ -14,7 +14,7 @@ CALM = 3.0
 def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run this
     """Judge the part that this job guards, and submit again what is due."""
     from slurm.api import retries
-    from slurm.api.agent import AgentError
+    from slurm.api.agent_error import AgentError
 
     agent = agent_here()
     run = os.path.relpath(argv[1], agent.base)
