@@ -79,9 +79,10 @@ class WatchedRun:
         self.returning = False
         #: Calls that are over for the scheduler, while their record is awaited.
         self.unclear: set[int] = set()
+        #: The signs of life of its nodes.
+        self.beats = Beats()
         #: When something last happened to a call.
         self.moved_at = time.monotonic()
-        self.beats = Beats()
 
     def add(self, job: Job[Any]) -> None:
         """Watch a call of the run, too."""

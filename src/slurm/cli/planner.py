@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import slurm.cluster
 import slurm.debug
 import slurm.sending
+import slurm.target
 from slurm import rundir
 from slurm.api.backend import Backend
 from slurm.api.connect import connect
@@ -250,8 +250,8 @@ def planning(recorder: Recorder) -> Iterator[None]:
         raise PlanEnds("the debug backend would run the function in this process")
 
     changes: tuple[tuple[Any, str, Any], ...] = (
-        (slurm.cluster, "connect", lambda *a: PlanningBackend(connect(*a), recorder)),
-        (slurm.cluster, "watcher_for", watcher_for),
+        (slurm.target, "connect", lambda *a: PlanningBackend(connect(*a), recorder)),
+        (slurm.target, "watcher_for", watcher_for),
         (slurm.sending, "send", record),
         (slurm.debug.DebugJob, "_execute", stop),
     )
