@@ -51,6 +51,13 @@ def test_a_node_that_is_killed_and_comes_back_gives_its_jobs_back_at_once(lab: L
     assert health.look(lab.directory).state == "up"
 
 
+def signal_jobs(lab: Lab, node: str, signal: str) -> None:
+    """Send a signal to all that jobs run on a node; podman would pause its daemon alone."""
+    mine = '[ "$(stat -c %U $p)" != user ] || kill -s ' + signal + ' "${p#/proc/}"'
+    words = ("sh", "-c", f"for p in /proc/[0-9]*; do {mine}; done")
+    lab.podman("exec", f"{lab.name}-slurmd-{node}", *words)
+
+
 def test_one_node_of_a_packed_map_that_hangs_is_named(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -65,13 +72,13 @@ def test_one_node_of_a_packed_map_that_hangs_is_named(
             return all(job.reason.startswith("silent since") for job in there)
 
         time.sleep(25)  # both have written a beat, and it has been read
-        lab.podman("pause", f"{lab.name}-slurmd-n2")
+        signal_jobs(lab, "n2", "STOP")
         try:
             until(silent, lambda: [(job.node, job.reason) for job in items])
             assert {job.state for job in items} == {"RUNNING"}
             assert [job.reason for job in items if job.node == "n1"] == ["", ""]
         finally:
-            lab.podman("unpause", f"{lab.name}-slurmd-n2")
+            signal_jobs(lab, "n2", "CONT")
         until(lambda: not silent(), lambda: [job.reason for job in there])
         items.cancel()
     (warning,) = [text for text in caplog.messages if "has written nothing" in text]
