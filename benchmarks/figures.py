@@ -12,7 +12,8 @@ class Row:
     """One line of the table: what was measured, in which unit, and what it is held to.
 
     With `over`, the samples of a baseline, each figure is how much lies above the same figure of
-    the baseline.
+    the baseline. A row of a race says which `question` it answers, for which `library`, of which
+    `size` on a growth curve; `late` means that the sample is what was waited, without an answer.
     """
 
     name: str
@@ -22,6 +23,12 @@ class Row:
     limit: float | None = None
     limit_of: Literal["median", "ratio"] = "median"
     over: tuple[float, ...] = ()
+    question: str = ""
+    library: str = ""
+    size: int = 0
+    #: The round trip over ssh, in milliseconds.
+    trip: int | None = None
+    late: bool = False
 
     @property
     def median(self) -> float:

@@ -14,85 +14,108 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:
-    # Started by its path, as `make bench` does: the repository stands for this folder.
-    sys.path[0] = str(REPOSITORY)
+    # Started by its path, as `make bench` does: the repository stands for this folder, and what is
+    # measured is the source beside it, wherever the environment's own package is installed from.
+    sys.path[:1] = [str(REPOSITORY), str(REPOSITORY / "src")]
 
 import slurm  # noqa: E402
-from benchmarks import report  # noqa: E402
+from benchmarks import page, report  # noqa: E402
 from benchmarks.figures import Section  # noqa: E402
 from benchmarks.ground import Ground  # noqa: E402
 from benchmarks.peer import PeerFailed  # noqa: E402
-from benchmarks.scenarios.arrays import graph, long_map, map_on_slurm  # noqa: E402
+from benchmarks.scenarios.arrays import graph, map_on_slurm  # noqa: E402
 from benchmarks.scenarios.bridge import placed_by_slurm  # noqa: E402
 from benchmarks.scenarios.deaths import deaths  # noqa: E402
+from benchmarks.scenarios.growth import growth  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
 from benchmarks.scenarios.monitor import watched  # noqa: E402
-from benchmarks.scenarios.one_job import on_embedded, on_slurm, submission_rate  # noqa: E402
+from benchmarks.scenarios.one_job import on_embedded, on_slurm  # noqa: E402
 from benchmarks.scenarios.packed import packed  # noqa: E402
 from benchmarks.scenarios.ssh import over_ssh  # noqa: E402
 from benchmarks.scenarios.start_up import start_up  # noqa: E402
 from benchmarks.scenarios.submitit import drop_in  # noqa: E402
+from slurm.errors import SlurmError  # noqa: E402
 
-SCENARIOS = {
+#: Beside every other library.
+RACES = {
     "start-up": start_up,
-    "slurm": on_slurm,
-    "embedded": on_embedded,
-    "submission": submission_rate,
-    "deaths": deaths,
-    "in-flight": in_flight,
+    "one": on_slurm,
     "map": map_on_slurm,
-    "long-map": long_map,
-    "graph": graph,
     "packed": packed,
+    "graph": graph,
     "ssh": over_ssh,
+    "deaths": deaths,
+    "growth": growth,
+}
+#: Our own, held to their targets alone: part of a run with `--all`.
+FURTHER = {
+    "embedded": on_embedded,
+    "in-flight": in_flight,
     "bridge": placed_by_slurm,
     "submitit": drop_in,
     "monitor": watched,
 }
+SCENARIOS = {**RACES, **FURTHER}
 #: When rounds stop being added; what is under way still ends.
-FULL_S, QUICK_S = 420, 90
+FULL_S, QUICK_S = 1200, 120
+RESULTS = REPOSITORY / "benchmarks" / "results.json"
 
 
 def main() -> int:
     """Measure, print, and write the results; 1 if a scenario failed or, if strict, a target."""
     asked = _arguments()
+    if asked.page:
+        kept = json.loads(RESULTS.read_text())
+        page.write(REPOSITORY / "docs", report.from_json(kept), kept["facts"], kept["left_out"])
+        return 0
     began = time.monotonic()
     facts = _facts(asked.quick)
     sections: list[Section] = []
     failed: list[str] = []
+    names = asked.only or (SCENARIOS if asked.all else RACES)
     with Ground(asked.quick, began + (QUICK_S if asked.quick else FULL_S)) as ground:
-        for name in asked.only or SCENARIOS:
-            start = time.monotonic()
-            try:
-                section = SCENARIOS[name](ground)
-            except (PeerFailed, subprocess.SubprocessError) as error:
-                # What else was measured is worth keeping; the exit code tells that this is not all.
-                ground.skip(f"scenario {name} failed: {error}")
+        for name in names:
+            section = _measured(ground, name)
+            if section is None:
                 failed.append(name)
-                continue
-            finally:
-                ground.end_peers()
-            section = dataclasses.replace(section, seconds=time.monotonic() - start)
-            sections.append(section)
-            print(report.plain(section), flush=True)
+            else:
+                sections.append(section)
+                print(report.plain(section), flush=True)
         facts.update(ground.versions)
-        for number, reason in enumerate(ground.skipped, 1):
-            facts[f"left out {number}"] = reason
+        left_out = _left_out(ground)
     facts["load at the end"] = _load()
-    _write(sections, facts, page=not (asked.only or asked.quick or failed))
+    facts["time"] = f"{time.monotonic() - began:.0f} s"
+    _write(sections, facts, left_out, whole=not (asked.only or asked.quick or failed))
     missed = [row.name for section in sections for row in section.rows if row.holds is False]
-    took = f"{time.monotonic() - began:.0f} s"
-    print(f"{took}; " + (f"targets missed: {'; '.join(missed)}" if missed else "all targets held"))
+    print(
+        f"{facts['time']}; "
+        + (f"targets missed: {'; '.join(missed)}" if missed else "all targets held")
+    )
     if failed:
         print(f"not measured: {', '.join(failed)}")
     return 1 if failed or (missed and asked.strict) else 0
 
 
+def _measured(ground: Ground, name: str) -> Section | None:
+    """One scenario; None where it failed: what else is measured is worth keeping."""
+    start = time.monotonic()
+    try:
+        section = SCENARIOS[name](ground)
+    except (PeerFailed, subprocess.SubprocessError, SlurmError, OSError) as error:
+        ground.skip(f"scenario {name} failed: {error}")
+        return None
+    finally:
+        ground.end_peers()
+    return dataclasses.replace(section, seconds=time.monotonic() - start)
+
+
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="The numbers, each measured beside its peer.")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, under two minutes")
+    parser = argparse.ArgumentParser(description="The numbers, each measured beside its peers.")
+    parser.add_argument("--quick", action="store_true", help="fewer and smaller, in minutes")
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--only", nargs="+", choices=list(SCENARIOS), help="these scenarios alone")
+    parser.add_argument("--all", action="store_true", help="also what has no peers")
+    parser.add_argument("--page", action="store_true", help="write the page anew, measure nothing")
     return parser.parse_args()
 
 
@@ -101,9 +124,9 @@ def _facts(quick: bool) -> dict[str, str]:
     commit = subprocess.run(git, capture_output=True, text=True, timeout=30).stdout.strip()
     return {
         "measured": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()) + (", quick" * quick),
-        "slurm-sdk (ours)": f"{slurm.__version__} {commit}".strip(),
+        "commit": f"{slurm.__version__} {commit}".strip(),
         "Python": platform.python_version(),
-        "host": f"{os.cpu_count()} cores, Linux {platform.release()}",
+        "host": f"{os.cpu_count()} cores, Linux {platform.release()}; Slurm with four nodes on it",
         "load at the start": _load(),
     }
 
@@ -112,13 +135,25 @@ def _load() -> str:
     return f"{os.getloadavg()[0]:.1f}"
 
 
-def _write(sections: list[Section], facts: dict[str, str], page: bool) -> None:
-    results = REPOSITORY / ".cache" / "benchmarks" / "results.json"
-    results.parent.mkdir(parents=True, exist_ok=True)
-    results.write_text(json.dumps(report.as_json(sections, facts), indent=1) + "\n")
-    # Part of a run, or a quick one, must not take the place of the whole.
-    if page:
-        (REPOSITORY / "docs" / "benchmarks.md").write_text(report.markdown(sections, facts))
+def _left_out(ground: Ground) -> list[str]:
+    said = [
+        f"{label}, {', '.join(sorted(orders))}: {reason}"
+        for (label, reason), orders in ground.left_out.items()
+    ]
+    return [*said, *ground.skipped]
+
+
+def _write(
+    sections: list[Section], facts: dict[str, str], left_out: list[str], whole: bool
+) -> None:
+    """Keep the results; part of a run, or a quick one, does not take the place of the whole."""
+    results = RESULTS if whole else REPOSITORY / ".cache" / "benchmarks" / "results.json"
+    docs = REPOSITORY / "docs" if whole else results.parent / "docs"
+    docs.mkdir(parents=True, exist_ok=True)
+    kept = {**report.as_json(sections, facts), "left_out": left_out}
+    results.write_text(json.dumps(kept, indent=1) + "\n")
+    page.write(docs, sections, facts, left_out)
+    print(f"written: {results} and {docs / 'benchmarks.md'}")
 
 
 if __name__ == "__main__":

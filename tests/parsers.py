@@ -16,10 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from slurm import config, rundir
-from slurm.api import frames, reasons, rest_client, rest_rows
-from slurm.api import slurm_answers as answers
+from slurm.api import (
+    frames,
+    reasons,
+    rest_client,
+    rest_rows,
+    sbatch_lines,
+    sbatch_values,
+    slurm_refusals,
+)
 from slurm.api import slurm_commands as commands
-from slurm.api.embedded import sbatch_lines, values
+from slurm.api import slurm_site as answers
 from slurm.bridge import settings as bridge_settings
 from slurm.bridge import translation
 from slurm.errors import SlurmError
@@ -171,26 +178,26 @@ PARSERS: dict[str, Parser] = {
     "sbatch": Parser(text(commands.parse_sbatch), (ValueError,), recorded("sbatch.txt")),
     "squeue": Parser(text(commands.parse_squeue), (ValueError,), recorded("squeue.txt")),
     "scontrol show job": Parser(
-        text(commands.parse_scontrol_jobs), (ValueError,), recorded("jobs.txt", "show-job-odd*.txt")
+        text(lambda t: list(commands.scontrol_records(t, "JobId", ()))), (ValueError,), recorded("jobs.txt", "show-job-odd*.txt")
     ),
     "sacct": Parser(text(commands.parse_sacct), (ValueError,), recorded("sacct.txt")),
     "nodes": Parser(text(answers.parse_nodes), (ValueError,), recorded("nodes.txt")),
     "partitions": Parser(text(answers.parse_partitions), (ValueError,), recorded("partitions.txt")),
     "all jobs": Parser(
         text(answers.parse_all_jobs),
-        (answers.UnreadableAnswer,),
+        (commands.UnreadableAnswer,),
         (b"7\x1fRUNNING\x1fada\x1fmain\x1f2\x1f1-2\x1f1-02:03\x1fUNLIMITED\x1f5\x1f(None)\x1ftrain\n",),
     ),
     "used": Parser(
         text(answers.parse_used),
-        (answers.UnreadableAnswer,),
+        (commands.UnreadableAnswer,),
         (b"7\x1fCOMPLETED\x1f9\x1f00:01.5\x1f2\x1f100Mc\x1f\x1f1\x1f60\x1f/run\n"
          b"7.batch\x1fCOMPLETED\x1f9\x1f00:01\x1f2\x1f\x1f51200K\x1f1\x1f\x1f\n",),
     ),
     "settings": Parser(text(answers.parse_config), (), recorded("config.txt")),
     "submit limit": Parser(text(answers.parse_submit_limit), (), (b"5|\n|9\n",)),
     "version": Parser(text(answers.parse_version), (ValueError,), recorded("version.txt")),
-    "errors of sbatch": Parser(text(answers.explain_sbatch_error), (), recorded("errors/*")),
+    "errors of sbatch": Parser(text(slurm_refusals.explain_sbatch_error), (), recorded("errors/*")),
     "why: one": Parser(text(reasons.parse_one), (), recorded("show-job-held.txt")),
     "why: queue": Parser(text(reasons.parse_queue), (), (b"7|main|5|PENDING|None\n",)),
     "why: limits": Parser(
@@ -207,10 +214,10 @@ PARSERS: dict[str, Parser] = {
         (SlurmError,),
         (b'2{"jobs": []}', b'2{"jobs": [{}], "errors": []}'),
     ),
-    "rest job": Parser(_json(rest_rows.controller_row), (answers.UnreadableAnswer,), _REST),
-    "rest past job": Parser(_json(rest_rows.accounting_row), (answers.UnreadableAnswer,), _REST),
-    "rest node": Parser(_json(rest_rows.node_row), (answers.UnreadableAnswer,), _REST),
-    "rest settings": Parser(_json(rest_rows.settings), (answers.UnreadableAnswer,), _REST),
+    "rest job": Parser(_json(rest_rows.controller_row), (commands.UnreadableAnswer,), _REST),
+    "rest past job": Parser(_json(rest_rows.accounting_row), (commands.UnreadableAnswer,), _REST),
+    "rest node": Parser(_json(rest_rows.node_row), (commands.UnreadableAnswer,), _REST),
+    "rest settings": Parser(_json(rest_rows.settings), (commands.UnreadableAnswer,), _REST),
     # The exporter's.
     "monitor queue": Parser(
         text(lambda t: queue.parse_queue(t, {})), (), recorded("monitor-queue.txt")
@@ -236,7 +243,7 @@ PARSERS: dict[str, Parser] = {
         (SlurmError, ValueError),
         (b'#!/bin/sh\n#SBATCH -J "a b" --mem=2G\n',),
     ),
-    "array": Parser(text(values.read_array), (SlurmError, ValueError), (b"0-9:2,12%3",)),
+    "array": Parser(text(sbatch_values.read_array), (SlurmError, ValueError), (b"0-9:2,12%3",)),
     "Slurmfile": Parser(
         _file(
             "Slurmfile.toml",

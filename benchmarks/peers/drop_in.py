@@ -6,8 +6,8 @@ import sys
 import time
 from typing import Any
 
+from calls import noop
 from protocol import serve
-from same import same
 
 #: The commands that a scheduler has to answer; sbatch is called by both for each submission.
 _QUESTIONS = ("squeue", "sacct", "scontrol", "sinfo")
@@ -34,7 +34,7 @@ class Rolling:
         """Do so for a while; how many questions the scheduler was asked."""
         _asked[0] = 0
         for _ in range(seconds // 5):
-            self._jobs.append(self._executor.submit(same, 1))
+            self._jobs.append(self._executor.submit(noop, 1))
             for _ in range(5):  # once a second, as submitit's own `wait` does
                 assert self._jobs[-1].state
                 assert not self._jobs[0].done()
@@ -55,10 +55,10 @@ def main() -> None:
             return rolling[0].go_on(int(count))
         began = time.perf_counter()
         if kind == "map":
-            jobs = executor.map_array(same, range(int(count)))
+            jobs = executor.map_array(noop, range(int(count)))
             assert [job.result() for job in jobs] == list(range(int(count)))
         else:
-            assert executor.submit(same, 1).result() == 1
+            assert executor.submit(noop, 1).result() == 1
         return time.perf_counter() - began
 
     serve({"version": submitit.__version__}, play)

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import Any
 
-from noop import by_reference
+from our_tasks import noop
 from protocol import serve
 
 import slurm
@@ -25,8 +25,8 @@ def _audit(event: str, _: object) -> None:
 
 def main() -> None:
     cluster = Cluster("local", job_base_dir=sys.argv[1])
-    submit = cluster.submit(by_reference, begin="now+1hour")
-    jobs = [submit() for _ in range(20)]  # the first ones load modules and start the threads
+    submit = cluster.submit(noop, begin="now+1hour")
+    jobs = [submit(1) for _ in range(20)]  # the first ones load modules and start the threads
     # Somebody waits, as users do: then files are looked at more often.
     threading.Thread(target=jobs[0].exception, daemon=True).start()
     sys.addaudithook(_audit)
@@ -34,7 +34,7 @@ def main() -> None:
     def play(order: str) -> dict[str, Any]:
         kind, _, count = order.partition(" ")
         if kind == "submit":
-            jobs.extend(submit() for _ in range(int(count)))
+            jobs.extend(submit(1) for _ in range(int(count)))
         elif kind == "wait":
             time.sleep(float(count))
         elif kind == "cancel":

@@ -1,58 +1,46 @@
-"""How soon a client knows that a job died."""
+"""How soon a client knows that a call died."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
+from benchmarks import race
 from benchmarks.figures import Row, Section
-from benchmarks.ground import SUBMITIT, Ground
+from benchmarks.ground import Ground
+from benchmarks.race import Race
 
 NOTICED_MS = 5000.0
-LONG_S = 25
-SUBMITIT_PATIENCE_S = 20
-
 WAYS = {
     "exception": "the function raises",
     "exit": "os._exit(3)",
-    "kill": "SIGKILL of the runner",
-    "scancel": "scancel from outside",
+    "kill": "SIGKILL of its process",
+    "memory": "it takes more memory than it asked for",
+    "scancel": "scancel of its job",
 }
 
 
 def deaths(ground: Ground) -> Section:
-    """Each way to die a few times, in turn; then once after a longer run, and with submitit."""
-    env = ground.slurm_env
-    ours = ground.peer("deaths", "deaths.py", str(ground.folder("dead")), env=env)
-    assert ours is not None
-    ours.play("exception")
-    turns: dict[str, Callable[[], Any]] = {
-        text: lambda way=way: ours.play(way)  # type: ignore[misc]
-        for way, text in WAYS.items()
-    }
-    found = ground.alternate(ground.times(5, 2), turns)
-    if not ground.quick:
-        found[f"the function raises after {LONG_S} s"] = [ours.play(f"exception {LONG_S}")]
-    rows = [Row(name, _ms(values), limit=NOTICED_MS) for name, values in found.items()]
-    notes = [
-        "From the last moment in the function (or the kill, or the start of scancel) to the "
-        "exception in the client. The longer a job runs, the rarer the client looks: at most "
-        "once a second while somebody waits."
+    """Each way to die, in turn."""
+    cap = 6.0 if ground.quick else 30.0
+    rows: list[Row] = []
+    for way, text in list(WAYS.items())[: 2 if ground.quick else None]:
+        no_job = way in ("memory", "scancel")
+        keys = tuple(
+            one.key for one in ground.able("die") if not (no_job and one.key == "hyperqueue")
+        )
+        asked = Race(
+            f"Death noticed: {text}", f"die {way} {cap}", ground.times(3, 1), cap, keys=keys,
+            set_up_s=90.0, together=True,
+        )  # fmt: skip
+        rows += race.run(ground, asked).rows()
+    held = [
+        race.held_to(race.renamed(row, row.question), NOTICED_MS / 1000)
+        for row in rows
+        if row.library == "ours"
     ]
-    peer = None
-    if not ground.quick:
-        folder = str(ground.folder("subdead"))
-        patience = str(SUBMITIT_PATIENCE_S)
-        program = "deaths_submitit.py"
-        peer = ground.peer("submitit deaths", program, folder, patience, env=env, needs=SUBMITIT)
-    if peer is not None:
-        for way in ("exception", "exit"):
-            seconds = ground.alternate(1, {way: lambda way=way: peer.play(way)})[way]  # type: ignore[misc]
-            late = any(value > SUBMITIT_PATIENCE_S - 2 for value in seconds)
-            name = f"submitit, {WAYS[way]}" + (" (not noticed by then)" if late else "")
-            rows += [Row(name, _ms(seconds))] if seconds else []
-    return Section("Time until a death is noticed, real Slurm", tuple(rows), tuple(notes))
-
-
-def _ms(values: list[float]) -> tuple[float, ...]:
-    return tuple(value * 1000 for value in values)
+    notes = (
+        "From the last moment in the function (or the kill, or the start of scancel) to the "
+        f"exception in the client. Who has not noticed after {cap:.0f} s is asked no longer. All "
+        "libraries at the same time, for most of them only wait.",
+        "A call in Dask's or Parsl's workers shares their job and its memory. HyperQueue has no "
+        "Slurm job here.",
+    )
+    return Section("Time until a death is noticed", (*rows, *held), notes)

@@ -17,14 +17,12 @@ def in_flight(ground: Ground) -> Section:
     count, window = ground.times(1000, 100), ground.times(60, 10)
     base = str(ground.folder("many"))
     client = ground.peer("in flight", "in_flight.py", base, env=ground.slurm_env)
-    assert client is not None
     before = client.play("look")
     after = client.play(f"submit {count}")
     began = client.play(f"wait {SETTLE_S}")
     ended = client.play(f"wait {window}")
     over = None if ground.quick else client.play("cancel")
     ground.end_peers()
-    ground.empty_queue()
     minutes = (ended["time"] - began["time"]) / 60
     grown = (began["rss_kib"] - before["rss_kib"]) / count
     rows: tuple[Row, ...] = (

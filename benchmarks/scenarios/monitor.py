@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
 from benchmarks.peer import Peer
-from slurm.api.slurm_commands import command_env
+from slurm.api.slurm_environ import command_env
 from slurm.monitor.queue import queue_command
 
 ARRAYS, TASKS = 4, 10_000
@@ -27,7 +27,6 @@ def watched(ground: Ground) -> Section:
     env = ground.cluster(nodes=4, accounting=False, extra_conf=room)
     fill_queue(env)
     exporter = ground.peer("exporter", "exporter.py", env=env)
-    assert exporter is not None
     first = exporter.play("0")
     seconds = ground.times(30, 6)
     raw = [_squeue(env) for _ in range(ground.times(6, 2))]

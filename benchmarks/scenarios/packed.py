@@ -1,91 +1,58 @@
-"""Very many no-op calls: a packed map beside the pools and executors that others use for them."""
+"""Very many no-op calls in two workers, and how the time grows with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
+from benchmarks import race
 from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
+from benchmarks.libraries import OURS
+from benchmarks.race import Race
 
-EXECUTORLIB = "executorlib==1.11.0"
-DASK = "distributed==2026.8.0"
-PARSL = "parsl==2026.10.26"
-
-OURS = "ours: packed map, in the job once its workers run"
-POOL = "the standard library's ProcessPoolExecutor, chunksize=100"
+CALLS = "{count:,} calls in two workers"
 PER_CALL_US = 10.0
-TO_EXECUTORLIB = 1 / 20
+SIZES = (10, 100, 1_000, 10_000, 100_000)
 
 
 def packed(ground: Ground) -> Section:
-    """Microseconds per call, of 100,000 calls in two workers; the peers do fewer."""
-    count, fewer = ground.times(100_000, 20_000), ground.times(3_000, 1_000)
-    local, embedded = ground.slurm_env, ground.embedded_env
-    on_slurm = ground.peer("packed", "packed.py", "local", str(ground.folder("packs")), env=local)
-    here = ground.peer(
-        "packed embedded", "packed.py", "embedded", str(ground.folder("epacks")), env=embedded
-    )
+    """From ten calls to 100,000 in an allocation that is up; a library that was late stops."""
+    cap = 20.0 if ground.quick else 100.0
+    sizes = SIZES[:2] if ground.quick else SIZES
+    late: set[str] = set()
+    rows: list[Row] = []
+    held: list[Row] = []
+    for count in sizes:
+        keys = tuple(one.key for one in ground.able("pack") if one.key not in late)
+        rounds = 1 if count > 1000 or ground.quick else 3
+        # The calls of a warm executor; the packed map, whose job starts for it, is told apart.
+        word = "pack" if count == SIZES[-1] else "warm"
+        answers = race.run(
+            ground,
+            Race(CALLS.format(count=count), f"pack {count}", rounds, cap,
+                 size=count, keys=keys, warm_up="pack 10", ours=f"{word} {count}"),
+        )  # fmt: skip
+        late |= answers.late
+        rows += answers.rows()
+    ours = ground.library(OURS)
+    most = 20_000 if ground.quick else SIZES[-1]
+    found = [ours.play(f"pack {most}") for _ in range(ground.times(3, 1))]
+    each = tuple(1e6 / one["rate"] for one in found)
+    held += [
+        Row("packed map, in the job once its workers run, per call", each, "us", limit=PER_CALL_US),
+        Row(f"packed map of {most:,}: until .map returns",
+            tuple(1000 * one["submit"] for one in found)),
+        Row(f"packed map of {most:,}: submit to all results, its job's start included",
+            tuple(1000 * one["total"] for one in found)),
+        Row("packed map: files on its node", (float(found[-1]["files"]),), "files", limit=10.0),
+        Row(f"executor, warm, {most:,} calls with chunksize=100", (ours.play(f"warm {most}"),),
+            "s"),
+    ]  # fmt: skip
     pool = ground.peer("pool", "packed_pool.py", env=ground.bare_env)
-    assert on_slurm is not None
-    assert here is not None
-    assert pool is not None
-    on_slurm.play("map 1000")
-    here.play("map 1000")
-    turns: dict[str, Callable[[], Any]] = {
-        "slurm": lambda: on_slurm.play(f"map {count}"),
-        "embedded": lambda: here.play(f"map {count}"),
-        POOL: lambda: pool.play(f"map {count}") / count,
-    }
-    found = ground.alternate(ground.times(5, 2), turns)
-    others = _others(ground, fewer)
-    samples = {name: [1e6 * x for x in values] for name, values in others.items()}
-    samples[POOL] = [1e6 * x for x in found[POOL]]
-    base = _median(next(v for n, v in samples.items() if "executorlib" in n)) if others else None
-    rows = [_ours(found, kind, base) for kind in ("slurm", "embedded")]
-    if base:
-        name = "the same on slurm, held to a twentieth of executorlib's"
-        rows.append(replace(rows[0], name=name, limit=TO_EXECUTORLIB, limit_of="ratio"))
-    rows += [
-        Row(name, tuple(values), "us", ratio=_median(values) / base if base else None)
-        for name, values in sorted(samples.items(), key=lambda pair: _median(pair[1]))
-    ]
-    for kind in ("slurm", "embedded"):
-        for part, text in (("submit", "until .map returns"), ("total", "submit to all results")):
-            each = tuple(1000 * one[part] for one in found[kind])
-            rows.append(Row(f"ours on {kind}: {count} calls, {text}", each))
-    last = found["slurm"][-1]
+    name = f"the standard library's ProcessPoolExecutor, chunksize=100, {most:,} calls"
+    held.append(Row(name, (pool.play(f"map {most}"),), "s"))
     notes = (
-        f"{count} calls, ours in one job of two workers; executorlib, Dask and Parsl do {fewer}, "
-        "each with two workers on this host and no scheduler around them. Their figures are from "
-        "the first submission to the last result with the workers warm; ours are from the start "
-        "of the workers to the last outcome on disk. Ratios are to executorlib.",
-        f"Files of one such run on its node: {last['files']}; values read back in "
-        f"{1000 * last['read']:.0f} ms.",
+        "One Slurm job of two workers that is up before the clock starts; from the first "
+        "submission to the last result. Ours are `cluster.executor(...).map` with a chunksize, "
+        "and for the largest number `.map(items, pack=...)` with the start of its job in it.",
+        "HyperQueue's calls are processes of `/bin/true` without values.",
     )
-    return Section(f"{count} no-op calls in two warm workers, per call", tuple(rows), notes)
-
-
-def _ours(found: dict[str, list[Any]], kind: str, base: float | None) -> Row:
-    each = tuple(1e6 / one["rate"] for one in found[kind])
-    ratio = _median(each) / base if base else None
-    return Row(f"{OURS} ({kind})", each, "us", ratio=ratio, limit=PER_CALL_US)
-
-
-def _others(ground: Ground, count: int) -> dict[str, list[Any]]:
-    turns: dict[str, Callable[[], Any]] = {}
-    for name, program, needs in (
-        ("executorlib: block allocation", "packed_executorlib.py", EXECUTORLIB),
-        ("Dask: client.map on a warm local cluster", "packed_dask.py", DASK),
-        ("Parsl: HighThroughputExecutor", "packed_parsl.py", PARSL),
-    ):
-        peer = ground.peer(program, program, env=ground.bare_env, needs=needs)
-        if peer is not None:
-            turns[name] = lambda peer=peer: peer.play(f"map {count}") / count
-    return ground.alternate(ground.times(3, 1), turns) if turns else {}
-
-
-def _median(values: Any) -> float:
-    ordered = sorted(values)
-    return float(ordered[len(ordered) // 2])
+    return Section("Many calls in workers that are up", (*rows, *held), notes)

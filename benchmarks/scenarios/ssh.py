@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -12,15 +13,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import slurm
 from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
+from benchmarks.libraries import LIBRARIES, OURS, RAW, Library
+from benchmarks.peer import PeerFailed
 from slurm import Cluster, task
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "ssh"
 
 #: Milliseconds that a verb may take beyond its round trip and what sbatch needs.
 SUBMIT_MS, COLD_MS, BULK_MS, END_MS = 10.0, 500.0, 500.0, 300.0
+#: The results that all of them read; ours reads many more besides.
+FEW = 20
+SUBMIT, RESULTS = "ssh, R = {trip} ms: a submission", "ssh, R = {trip} ms: {few} results"
 
 
 @task
@@ -42,20 +47,27 @@ def over_ssh(ground: Ground) -> Section:
     from server import Sshd  # type: ignore[import-not-found,unused-ignore]
 
     env = ground.slurm_env
-    server = Sshd(env={"SLURM_CONF": env["SLURM_CONF"]}, settings=("LogLevel ERROR",))
+    server = Sshd(
+        env={"SLURM_CONF": env["SLURM_CONF"]},
+        settings=("LogLevel ERROR", "Subsystem sftp internal-sftp", "MaxSessions 10"),
+    )
     base = str(ground.folder("ssh-jobs"))
-    count = 200 if ground.quick else 1000
+    count = 50 if ground.quick else 1000
     rows: list[Row] = []
+    held: list[Row] = []
     try:
         raw = _raw_sbatch(ground)
         with _reached(ground, server, 0.0) as reach, Cluster(job_base_dir=base, **reach) as near:
-            array = blob.map(range(count))
+            array, few = blob.map(range(count)), blob.map(range(FEW))
             array.results(timeout=300)
-            run = array.run
+            few.results(timeout=60)
             near.backend.close()  # type: ignore[attr-defined]
-        for trip in (0, 50) if ground.quick else (0, 20, 50, 100):
+        for trip in (50,) if ground.quick else (0, 20, 50, 100):
             with _reached(ground, server, trip / 2000) as reach:
-                rows += _rows(ground, reach, base, run, count, float(trip), raw)
+                found, submits = _rows(ground, reach, base, array.run, count, trip, raw)
+                ours = [_alone(ground, "bulk", base, few.run, reach) for _ in range(3)]
+                rows += _raced(ground, reach, trip, {"submits": submits, "results": ours})
+                held += found
     finally:
         server.remove()
     notes = (
@@ -63,7 +75,74 @@ def over_ssh(ground: Ground) -> Section:
         "A warm submission stands over raw `sbatch`; a cold one over `ssh HOST true`, with the "
         "SDK already on the cluster.",
     )
-    return Section("over ssh, by round trip", tuple(rows), notes)
+    return Section("Over ssh, by round trip", (*rows, *held), notes)
+
+
+def _raced(
+    ground: Ground, reach: dict[str, Any], trip: int, ours: dict[str, list[float]]
+) -> list[Row]:
+    """Ours beside the only other that goes over ssh, and beside `ssh HOST sbatch`."""
+    found = {OURS.key: ours, RAW.key: {"submits": _ssh_sbatch(ground, reach), "results": []}}
+    for library in ground.able("ssh"):
+        if library.needs:
+            try:
+                found[library.key] = _theirs(ground, library, reach)
+            except PeerFailed as error:
+                ground.leave_out(library.label, f"ssh at R = {trip} ms", str(error)[:200])
+    rows = []
+    for part, words in (("submits", SUBMIT), ("results", RESULTS)):
+        for library in LIBRARIES:
+            samples = found.get(library.key, {}).get(part)
+            if samples:
+                rows.append(
+                    Row(library.label, tuple(samples), library=library.key, trip=trip,
+                        ratio=statistics.median(samples) / statistics.median(ours[part]),
+                        question=words.format(trip=trip, few=FEW))
+                )  # fmt: skip
+    return rows
+
+
+def _theirs(ground: Ground, library: Library, reach: dict[str, Any]) -> dict[str, list[float]]:
+    """slurm-sdk 0.4 on one open connection."""
+    where = {
+        "hostname": reach["hostname"], "username": reach["username"], "port": reach["port"],
+        "key_filename": reach["identity_file"], "host_key_policy": "auto", "allow_agent": False,
+        "look_for_keys": False,
+    }  # fmt: skip
+    folder = str(ground.folder("ssh-theirs"))
+    peer = ground.peer(
+        f"{library.label} over ssh", library.program, folder, json.dumps(where),
+        env=ground.slurm_env, needs=library.needs,
+    )  # fmt: skip
+    try:
+        peer.play("submit 1")
+        return {
+            "submits": [1000 * peer.play("submit 1") for _ in range(ground.times(5, 2))],
+            "results": [1000 * peer.play(f"results {FEW}")],
+        }
+    finally:
+        peer.close()
+
+
+def _ssh_sbatch(ground: Ground, reach: dict[str, Any]) -> list[float]:
+    """`ssh HOST sbatch` on an open connection, a script for its input."""
+    from slurm.api.openssh import settings
+
+    how = settings(**reach)
+    control = ground.folder(f"r{time.monotonic_ns() % 10**9}") / "c"
+    words = ["ssh", "-T", "-o", f"ControlPath={control}", "-o", "ControlMaster=auto",
+             "-o", "ControlPersist=60", *how.words, how.hostname]  # fmt: skip
+    script = b"#!/bin/bash\n#SBATCH --output=/dev/null\n#SBATCH --begin=now+1hour\ntrue\n"
+
+    def submit() -> None:
+        command = [*words, "sbatch --parsable"]
+        subprocess.run(command, input=script, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+    try:
+        submit()
+        return [_milliseconds(submit) for _ in range(ground.times(5, 2))]
+    finally:
+        subprocess.run([*words, "-O", "exit"], capture_output=True, timeout=30)
 
 
 def _rows(
@@ -72,9 +151,9 @@ def _rows(
     base: str,
     run: str,
     count: int,
-    trip: float,
+    trip: int,
     raw: tuple[float, ...],
-) -> list[Row]:
+) -> tuple[list[Row], list[float]]:
     times = ground.times(7, 3)
     plain = tuple(_plain_ssh(reach) for _ in range(times))
     cold = tuple(_alone(ground, "cold", base, run, reach) for _ in range(times))
@@ -88,13 +167,14 @@ def _rows(
             ends.append(_delay(job))
         cluster.backend.close()  # type: ignore[attr-defined]
     bulk = tuple(_alone(ground, "bulk", base, run, reach) for _ in range(3))
-    at = f"R = {trip:.0f} ms"
-    return [
+    at = f"R = {trip} ms"
+    rows = [
         Row(f"{at}: cold, to the first job id", cold, over=plain, limit=2 * trip + COLD_MS),
         Row(f"{at}: warm submission", tuple(submits), over=raw, limit=trip + SUBMIT_MS),
         Row(f"{at}: from a job's end to its result", tuple(ends), limit=trip / 2 + END_MS),
         Row(f"{at}: {count} results of an array", bulk, limit=2 * trip + BULK_MS),
     ]
+    return rows, submits
 
 
 def _delay(job: Any) -> float:
@@ -181,19 +261,13 @@ print(1000 * (time.perf_counter() - began))
 """
 
 
-def _here() -> dict[str, str]:
-    """The child's package is this one, and so are its control sockets."""
-    source = Path(str(slurm.__file__)).parents[1]
-    return {"PYTHONPATH": str(source), "SLURM_SDK_SSH_DIR": os.environ["SLURM_SDK_SSH_DIR"]}
-
-
 def _alone(ground: Ground, what: str, base: str, run: str, reach: dict[str, Any]) -> float:
     """How long something takes in a new process with a new connection."""
     with _own_sockets(ground):
         done = subprocess.run(
             [sys.executable, "-c", _ALONE, json.dumps([what, base, run, reach])],
             cwd=_TESTS.parents[1],
-            env={**ground.bare_env, **_here()},
+            env={**ground.own_env, "SLURM_SDK_SSH_DIR": os.environ["SLURM_SDK_SSH_DIR"]},
             check=True,
             stdout=subprocess.PIPE,
             text=True,

@@ -8,11 +8,29 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from benchmarks.figures import Section, above
-from benchmarks.ground import SLURM_SDK, SUBMITIT, Ground, timed
-from benchmarks.peer import PROGRAMS, PeerFailed, environment
+from benchmarks.figures import Row, Section, above
+from benchmarks.ground import Ground, timed
+from benchmarks.libraries import LIBRARIES, OURS, Library
+from benchmarks.peer import environment, import_path
 
 IMPORT_MS, RUNNER_MS = 40.0, 30.0
+IMPORT, CLI = "Import of what a script needs", "The command line's help"
+#: What a script with one task imports, and the program of those that have one.
+IMPORTS = {
+    "ours": "from slurm import Cluster, task",
+    "submitit": "import submitit",
+    "slurm-sdk": "from slurm.cluster import Cluster; from slurm.decorators import task",
+    "executorlib": "from executorlib import SlurmClusterExecutor",
+    "dask": "from dask_jobqueue import SLURMCluster; from distributed import Client",
+    "parsl": "import parsl; from parsl.executors import HighThroughputExecutor; "
+    "from parsl.providers import SlurmProvider",
+    "hyperqueue": "from hyperqueue import Client, Job",
+}
+PROGRAMS = {
+    "ours": ("-m", "slurm.cli", "--help"),
+    "slurm-sdk": ("-c", "import sys; from slurm.cli import main; main()", "--help"),
+    "dask": ("-m", "dask", "--help"),
+}
 BARE = "python -c pass"
 BY_REFERENCE = "runner, function by reference in a module with @task"
 BY_VALUE = "runner, function by value"
@@ -21,16 +39,16 @@ CLOUDPICKLE = "import cloudpickle"
 # Makes the two run directories by running the two jobs, on the embedded scheduler.
 _MAKE_RUNS = """
 import json, sys
-from noop import by_reference
+from our_tasks import noop
 from slurm import Cluster, task
 from slurm.packaging.sdk import sdk_hash
 
 @task
-def by_value():
-    return 1
+def by_value(item):
+    return item
 
 cluster = Cluster("embedded", job_base_dir=sys.argv[1])
-jobs = [cluster.submit(f)() for f in (by_reference, by_value)]
+jobs = [cluster.submit(f)(1) for f in (noop, by_value)]
 assert [job.result(60) for job in jobs] == [1, 1]
 home = cluster.base + "/.sdk/" + sdk_hash()
 runs = [cluster.base + "/" + job.run for job in jobs]
@@ -40,12 +58,12 @@ print(json.dumps([home + "/slurm/runner/__main__.py", *runs]))
 
 def start_up(ground: Ground) -> Section:
     """Import and runner start, in turn with a bare interpreter."""
-    env = {**ground.embedded_env, "PYTHONPATH": str(PROGRAMS)}
+    env = {**ground.embedded_env, "PYTHONPATH": import_path(own=True)}
     made = subprocess.check_output(
         [sys.executable, "-c", _MAKE_RUNS, str(ground.folder("ejobs"))], env=env, timeout=120
     )
     runner, by_reference, by_value = json.loads(made)
-    bare = ground.bare_env
+    bare = ground.own_env
     in_job = {**bare, "SLURM_JOB_ID": "1"}
     python = sys.executable
 
@@ -71,10 +89,10 @@ def start_up(ground: Ground) -> Section:
         BY_REFERENCE: RUNNER_MS,
         BY_VALUE: round(RUNNER_MS + cloudpickle, 1),
     }
-    samples.update(_peers(ground))
+    rows = (*_raced(ground, IMPORT, _imports(ground)), *_raced(ground, CLI, _programs(ground)))
     return Section(
-        "Start-up above a bare interpreter",
-        above(samples, BARE, limits),
+        "Import and start-up",
+        (*rows, *above(samples, BARE, limits)),
         (
             "Targets are held to medians. Starting Python is work for the processor alone, so the "
             "distance to the lowest values tells how busy the host was.",
@@ -87,18 +105,37 @@ def start_up(ground: Ground) -> Section:
     )
 
 
-def _peers(ground: Ground) -> dict[str, list[float]]:
-    """The imports of the peers, by Pythons of the same version in their own environments."""
-    turns: dict[str, Callable[[], float]] = {}
-    for name, needs, module in (
-        ("import submitit", SUBMITIT, "submitit"),
-        ("import slurm of slurm-sdk 0.4", SLURM_SDK, "slurm"),
-    ):
-        try:
-            command = [environment(needs), "-c", f"import {module}"]
-        except PeerFailed as error:
-            ground.skip(f"{name} is left out: {error}")
-            continue
-        turns[name] = lambda command=command: 1000 * timed(command, ground.bare_env)  # type: ignore[misc]
-        turns[name]()
-    return ground.alternate(ground.times(8, 3), turns)
+def _raced(ground: Ground, question: str, words: dict[str, list[str]]) -> list[Row]:
+    """What each of these programs takes, the interpreter's own start in it."""
+    turns: dict[str, Callable[[], float]] = {
+        key: lambda key=key, line=line: 1000 * timed(  # type: ignore[misc]
+            line, ground.own_env if key == OURS.key else ground.bare_env
+        )
+        for key, line in words.items()
+    }  # fmt: skip
+    for play in turns.values():
+        play()
+    found = ground.alternate(ground.times(8, 3), turns)
+    base = statistics.median(found[OURS.key])
+    return [
+        Row(one.label, tuple(found[one.key]), ratio=statistics.median(found[one.key]) / base,
+            question=question, library=one.key)
+        for one in LIBRARIES
+        if found.get(one.key)
+    ]  # fmt: skip
+
+
+def _imports(ground: Ground) -> dict[str, list[str]]:
+    able = {one.key: one for one in ground.able("import")}
+    return {key: [_python(able[key]), "-c", text] for key, text in IMPORTS.items() if key in able}
+
+
+def _programs(ground: Ground) -> dict[str, list[str]]:
+    able = {one.key: one for one in ground.able("command line")}
+    for key in able.keys() - PROGRAMS.keys() - {"raw"}:
+        ground.leave_out(able[key].label, "command line", "its package has no program of its own")
+    return {key: [_python(able[key]), *words] for key, words in PROGRAMS.items() if key in able}
+
+
+def _python(library: Library) -> str:
+    return environment(*library.needs) if library.needs else sys.executable

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.figures import Row, Section
-from benchmarks.ground import SUBMITIT, Ground, timed
-from benchmarks.peer import Peer, PeerFailed, environment
+from benchmarks.ground import Ground, timed
+from benchmarks.libraries import LIBRARIES
+from benchmarks.peer import Peer, environment
 
 OURS, THEIRS = "slurm.submitit", "submitit"
+SUBMITIT = next(one for one in LIBRARIES if one.key == "submitit")
 #: The longest that ours may take, as a part of theirs.
 ONE_JOB, MAP_100, LOCAL_200, QUESTIONS, IMPORT = 1 / 1.8, 1 / 3, 1 / 10, 1 / 10, 1 / 2
 
@@ -20,16 +22,15 @@ ONE_JOB, MAP_100, LOCAL_200, QUESTIONS, IMPORT = 1 / 1.8, 1 / 3, 1 / 10, 1 / 10,
 def drop_in(ground: Ground) -> Section:
     """One job, arrays, questions to the scheduler, and the import."""
     rows: list[Row] = []
-    on_slurm = _pair(ground, "slurm", ground.slurm_env)
-    if on_slurm is None:
+    if not ground.able("drop-in", [SUBMITIT.key]):
         return Section("The drop-in beside submitit", ())
+    on_slurm = _pair(ground, "slurm", ground.slurm_env)
     one, many = ground.times(8, 3), ground.times(3, 2)
     rows += _compared(ground, "one job on Slurm", one, on_slurm, "one", ONE_JOB)
     rows += _compared(ground, "map_array(100) on Slurm", many, on_slurm, "map 100", MAP_100)
     local = _pair(ground, "local", ground.embedded_env)
-    if local is not None:
-        size = 40 if ground.quick else 200
-        rows += _compared(ground, f"map_array({size}), local", 1, local, f"map {size}", LOCAL_200)
+    size = 40 if ground.quick else 200
+    rows += _compared(ground, f"map_array({size}), local", 1, local, f"map {size}", LOCAL_200)
     rows += _questions(on_slurm, ground.times(3, 1))
     ground.empty_queue()
     rows += _imports(ground)
@@ -41,15 +42,13 @@ def drop_in(ground: Ground) -> Section:
     return Section("The drop-in beside submitit", tuple(rows), (note,))
 
 
-def _pair(ground: Ground, cluster: str, env: dict[str, str]) -> dict[str, Peer] | None:
+def _pair(ground: Ground, cluster: str, env: dict[str, str]) -> dict[str, Peer]:
     found = {}
     for name in (THEIRS, OURS):
-        needs = SUBMITIT if name == THEIRS else ""
+        needs = SUBMITIT.needs if name == THEIRS else ()
         place = str(ground.folder(f"drop-in-{cluster}-{name}"))
         label = f"{name} {cluster}"
         peer = ground.peer(label, "drop_in.py", name, cluster, place, env=env, needs=needs)
-        if peer is None:
-            return None
         found[name] = peer
     for peer in found.values():
         peer.play()  # the first call also fills caches
@@ -84,18 +83,13 @@ def _questions(pair: dict[str, Peer], minutes: int) -> list[Row]:
 
 
 def _imports(ground: Ground) -> list[Row]:
-    try:
-        theirs = environment(SUBMITIT)
-    except PeerFailed as error:
-        ground.skip(f"the import of submitit is left out: {error}")
-        return []
     programs = {
-        THEIRS: (theirs, "import submitit; submitit.AutoExecutor"),
+        THEIRS: (environment(*SUBMITIT.needs), "import submitit; submitit.AutoExecutor"),
         OURS: (sys.executable, "import slurm.submitit as submitit; submitit.AutoExecutor"),
     }
 
     def takes(python: str, code: str) -> Callable[[], float]:
-        env = ground.bare_env
+        env = ground.own_env if python == sys.executable else ground.bare_env
         return lambda: timed([python, "-c", code], env) - timed([python, "-c", "pass"], env)
 
     turns = {name: takes(*program) for name, program in programs.items()}

@@ -245,13 +245,15 @@ class PackedRun:
         record = self.outcome(index)
         if record is not None:
             item.evidence.records.append(record)
-            item.evidence.begins.update(pack.evidence.begins)
+            # Of this attempt alone: a later one, after a requeue, leaves the outcome as it is.
+            begins = pack.evidence.begins.items()
+            item.evidence.begins.update((n, begin) for n, begin in begins if n == record.attempt)
             verdicts = {rundir.VALUE: Verdict.VALUE, rundir.EXIT: Verdict.EXITED}
             item.settle(verdicts.get(record.kind, Verdict.RAISED))
             return
         verdict, record = self._fates[pack.index]
         item.evidence = replace(pack.evidence, records=[] if record is None else [record])
-        item.untrusted = pack.untrusted
+        item.notes.untrusted = pack.notes.untrusted
         item.settle(verdict)
 
     def outcome(self, index: int) -> Record | None:

@@ -64,9 +64,9 @@ class Sshd:
             "KbdInteractiveAuthentication no",
             "PermitRootLogin yes",
             "PrintMotd no",
+            *self.settings,  # of a keyword that comes twice sshd takes the first
             "MaxSessions 1",
             "MaxStartups 100",
-            *self.settings,
             f"SetEnv {words}",
         ]
         path = self.folder / "sshd_config"

@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from slurm.api.unshared import FEATURE, FILE_NAME
-from slurm.stack.compose import (
-    EDGE,
-    Service,
-    any_service,
-    named_volumes,
-    node_service,
-    node_volumes,
-    slurm_service,
-)
+from slurm.stack.check import srun_ports
+from slurm.stack.compose import node_service, node_volumes
 from slurm.stack.conf import node_words
 from slurm.stack.containers import container, network
 from slurm.stack.image import images, template
 from slurm.stack.plan import Node, Plan
 from slurm.stack.platforms import override
+from slurm.stack.services import EDGE, Service, any_service, named_volumes, slurm_service
 from slurm.stack.topology import Host
 from slurm.stack.yaml import Alias, Anchor, dump, plain
 
@@ -94,7 +88,7 @@ def _net(plan: Plan, host: Host, node: Node, first: Node) -> Service:
     """All nodes of a host share one network, as processes of one host would."""
     if node != first:
         return {"network_mode": f"service:{first.hostname}", "extra_hosts": []}
-    low, high = plan.topology.network.srun_ports
+    low, high = srun_ports(plan.topology)
     last = plan.on_host(host.name)[-1].port
     own = f"{first.port}-{last}" if last > first.port else str(first.port)
     return {

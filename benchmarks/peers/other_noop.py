@@ -1,9 +1,0 @@
-"""The task of the slurm-sdk 0.4 peer: its jobs import it by name."""
-
-from slurm.decorators import task
-
-
-@task(time="00:05:00")
-def noop() -> int:
-    """Do nothing."""
-    return 1
