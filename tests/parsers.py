@@ -178,7 +178,9 @@ PARSERS: dict[str, Parser] = {
     "sbatch": Parser(text(commands.parse_sbatch), (ValueError,), recorded("sbatch.txt")),
     "squeue": Parser(text(commands.parse_squeue), (ValueError,), recorded("squeue.txt")),
     "scontrol show job": Parser(
-        text(lambda t: list(commands.scontrol_records(t, "JobId", ()))), (ValueError,), recorded("jobs.txt", "show-job-odd*.txt")
+        text(lambda t: list(commands.scontrol_records(t, "JobId", ()))),
+        (ValueError,),
+        recorded("jobs.txt", "show-job-odd*.txt"),
     ),
     "sacct": Parser(text(commands.parse_sacct), (ValueError,), recorded("sacct.txt")),
     "nodes": Parser(text(answers.parse_nodes), (ValueError,), recorded("nodes.txt")),
