@@ -55,7 +55,7 @@ def _over_rest() -> Iterator[None]:
     if url is None:
         yield
         return
-    import slurm.cluster
+    import slurm.target
     from slurm.api.backend import Backend
     from slurm.api.connect import LocalBackend, RestSettings, connect
     from slurm.api.rest_scheduler import RestScheduler
@@ -68,7 +68,7 @@ def _over_rest() -> Iterator[None]:
         return LocalBackend(RestScheduler(*how), base, how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slurm.cluster, "connect", by_rest)
+        patch.setattr(slurm.target, "connect", by_rest)
         yield
 
 
