@@ -138,8 +138,13 @@ test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by
 	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped
 	$(REAL) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
 
-faults: dev packages  ## the long campaign: daemons, nodes and clients killed at random
-	$(PYTEST) tests/faults -m campaign --timeout=3600
+# Each run has a seed: the first one is CAMPAIGN_SEED. A run that failed says how to repeat it.
+CAMPAIGN_RUNS ?= 200
+CAMPAIGN_SEED ?= $(shell date +%s)
+faults: dev packages  ## CAMPAIGN_RUNS small workloads on a real Slurm, with random faults
+	@hack/setup-packages bindfs
+	CAMPAIGN_RUNS=$(CAMPAIGN_RUNS) CAMPAIGN_SEED=$(CAMPAIGN_SEED) \
+	  $(PYTEST) tests/faults -m campaign -n $(WORKERS)
 
 soak: dev packages  ## ten viewers for ten minutes, then the tiers with jobs for SOAK_MINUTES
 	$(PYTEST) tests/monitor -m campaign --timeout=1800

@@ -8,10 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm import errors
+from slurm.api.slurm_commands import JobStatus
 from slurm.model.states import JobState
 from slurm.model.units import format_duration, format_memory
 from slurm.outcome import FAILURES, Evidence, Verdict
-from slurm.rundir import Record
+from slurm.rundir import EXIT_NOT_VISIBLE, Record
+
+#: What Slurm reports as the signal of a job whose log it cannot open.
+_NO_LOG = 53
 
 
 @dataclass(frozen=True)
@@ -129,10 +133,9 @@ def _special(state: JobState, seen: Evidence, job: Subject) -> errors.JobError |
     """Ends that the state alone does not tell: no directory there, or an upstream that failed."""
     status = seen.status
     facts = {**_facts(seen, job), "state": state.value}
-    if state is JobState.FAILED and not seen.begins and status and status.signal == 53:
+    if state is JobState.FAILED and not seen.begins and status and _saw_nothing(status):
         return errors.RunDirNotVisible(
-            f"{_label(job)} could not open its log: {status.nodes or 'the node'} does not see "
-            f"{job.run}",
+            f"{_label(job)} did not start: {status.nodes or 'the node'} does not see {job.run}",
             hint="choose a directory that all nodes share: Cluster(job_base_dir=...)",
             **facts,
         )
@@ -151,6 +154,11 @@ def _special(state: JobState, seen: Evidence, job: Subject) -> errors.JobError |
             **facts,
         )
     return None
+
+
+def _saw_nothing(status: JobStatus) -> bool:
+    """Slurm could not open the log, or made a directory for it where the run should have been."""
+    return status.signal == _NO_LOG or status.exit_code == EXIT_NOT_VISIBLE
 
 
 def _dependency(status: object) -> bool:

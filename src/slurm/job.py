@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -102,6 +103,8 @@ class Job(JobView[T], Generic[T]):
         self.asked_at = 0.0
         self.over_since: float | None = None
         self.unknown_since: float | None = None
+        #: When it last wrote, began to run or began to be watched; its node's beats are apart.
+        self.heard_at = time.monotonic()
         self.silent_since: float | None = None
         self.untrusted: str | None = None
 
@@ -284,7 +287,7 @@ class Job(JobView[T], Generic[T]):
         self.assign(job_id)
         seen = self.evidence
         self.evidence = Evidence(seen.ranks, seen.requeue, seen.every_rank)
-        self.asking, self.asked_at = 0, 0.0
+        self.asking, self.asked_at, self.heard_at = 0, 0.0, time.monotonic()
         self.over_since = self.unknown_since = self.silent_since = None
 
     def give_up(self) -> None:

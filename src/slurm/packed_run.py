@@ -245,7 +245,9 @@ class PackedRun:
         record = self.outcome(index)
         if record is not None:
             item.evidence.records.append(record)
-            item.evidence.begins.update(pack.evidence.begins)
+            # Of this attempt alone: a later one, after a requeue, leaves the outcome as it is.
+            begins = pack.evidence.begins.items()
+            item.evidence.begins.update((n, begin) for n, begin in begins if n == record.attempt)
             verdicts = {rundir.VALUE: Verdict.VALUE, rundir.EXIT: Verdict.EXITED}
             item.settle(verdicts.get(record.kind, Verdict.RAISED))
             return

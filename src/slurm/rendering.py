@@ -306,6 +306,11 @@ elif ! ln -s "$sdk_job" "$SLURM_SDK_RUN/submit/$SLURM_SDK_PART.claim" 2>/dev/nul
   if [ "$sdk_owner" != "$sdk_job" ]; then
     trap - EXIT
     if [ -z "$sdk_owner" ]; then
+      # slurmd of 24.11 and later makes a directory that it does not see, for the log.
+      if [ ! -d "$SLURM_SDK_RUN/submit" ]; then
+        echo "slurm-sdk: $sdk_host does not see the files of $SLURM_SDK_RUN" >&2
+        exit 72
+      fi
       echo "slurm-sdk: $SLURM_SDK_RUN cannot be written on $sdk_host" >&2
       exit 74
     fi

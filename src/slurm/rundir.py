@@ -69,6 +69,8 @@ USED = "used"
 
 #: The runner's exit code when the result cannot be written (EX_IOERR of sysexits).
 EXIT_NOT_WRITTEN = 74
+#: The script's where the node has another, empty, directory in the run's place (EX_OSFILE).
+EXIT_NOT_VISIBLE = 72
 
 #: How many characters a cache key has.
 KEY_LENGTH = 40

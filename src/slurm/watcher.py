@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -14,6 +13,7 @@ from slurm import rundir
 from slurm.api.backend import Backend, Wanted
 from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
+from slurm.silence import Beats
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -36,11 +36,6 @@ POLL_GAP = 0.4
 #: So many questions may follow each other quickly; then one comes in so many seconds, however
 #: many jobs end without a word.
 BURST, REFILL = 5, 2.0
-#: A running job whose node wrote no beat for this long is looked into.
-SILENT = 60.0
-
-
-log = logging.getLogger("slurm")
 
 
 class _Run:
@@ -55,8 +50,7 @@ class _Run:
         self.waiting: dict[int, list[Job[Any]]] = {}  # by part: not submitted yet
         self.returning = False  # whether a job of it may be followed by another one
         self.unclear: set[int] = set()  # over for the scheduler, while the record is awaited
-        self.beats: dict[str, str] = {}
-        self.beat_at = time.monotonic()
+        self.beats = Beats()
 
 
 class Watcher:
@@ -309,6 +303,7 @@ class Watcher:
                 found = run.jobs.get(event.number("index"))
                 if found is not None and found.bare.partition("_")[0] == event.job:
                     found.evidence.add(event)
+                    found.heard_at = time.monotonic()
                     if event.kind == "exit":
                         found.evidence.exit_at = time.monotonic()
                     touched.add(found.index)
@@ -323,8 +318,7 @@ class Watcher:
             for job in run.jobs.values():
                 job.untrusted = answer["untrusted"]
                 touched.add(job.index)
-        if answer["beats"] is not None and run.beats != (beats := dict(answer["beats"])):
-            run.beats, run.beat_at = beats, time.monotonic()
+        run.beats.take(answer["beats"] or (), time.monotonic())
         return touched
 
     # ---- the scheduler --------------------------------------------------------------------------
@@ -361,7 +355,8 @@ class Watcher:
                     job.learn(answer.get(job.key.bare), time.monotonic())
                     self._judge(job)
             self._ask_dependants()
-            self._notice_silence(time.monotonic())
+            for run in self._runs.values():
+                run.beats.notice(run.jobs.values(), time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.waiting and self._idle(run)]
             again = [(name, token) for name, run in self._runs.items() for token in _due(run)]
         for name in stuck:
@@ -390,26 +385,6 @@ class Watcher:
             self._poll_at = now + FIRST_POLL
             for job in [job for run in self._runs.values() for job in run.jobs.values()]:
                 self._judge(job)
-
-    def _notice_silence(self, now: float) -> None:
-        for run in self._runs.values():
-            for job in run.jobs.values():
-                state = job.evidence.state
-                if state is None or state.phase != "active":
-                    run.beat_at = now
-                silent = now - run.beat_at
-                if silent <= SILENT:
-                    job.silent_since = None
-                elif job.silent_since is None:
-                    job.silent_since = time.time() - silent
-                    log.warning(
-                        "job %s (%s) is %s for the scheduler, but its node has written nothing "
-                        "for %.0f s",
-                        job.id,
-                        job.name,
-                        state and state.value,
-                        silent,
-                    )
 
     def _ask_soon(self, job: Job[Any]) -> None:
         wait = ASK_AFTER[min(job.asking - 1, len(ASK_AFTER) - 1)]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
-import json
-import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import pytest
 from chromium import Browser, Page, chromium
+
+from served import Served, dashboard, events, until
 
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster
@@ -45,14 +42,6 @@ def slurm(*command: str) -> str:
 def sbatch(*options: str, script: str = "sleep 600") -> str:
     """Submit a script; its job id."""
     return slurm("sbatch", "--parsable", *options, "--wrap", script).strip()
-
-
-def until(what: str, true: Callable[[], object], seconds: float = 90) -> None:
-    """Wait for something; a guard against hangs, no measure of speed."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
 
 
 @dataclass
@@ -135,78 +124,6 @@ def _sdk_run(base: Path) -> str:
         return total(square.map(range(6))).run
 
 
-@dataclass
-class Served:
-    """A dashboard that runs as its own process."""
-
-    base: str
-    process: subprocess.Popen[str]
-    #: A link that lets one browser in, once.
-    link: str
-    cookie: str = field(default="")
-
-    def ask(
-        self, path: str, *, method: str = "GET", body: str | None = None, **headers: str
-    ) -> tuple[int, dict[str, str], str]:
-        """One request, with the session's cookie unless told otherwise."""
-        place = urlsplit(self.base)
-        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
-        sent = {"Accept": "text/html", "Cookie": self.cookie}
-        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-        connection.request(method, path, body, {k: v for k, v in sent.items() if v})
-        answer = connection.getresponse()
-        text = answer.read().decode()
-        connection.close()
-        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, text
-
-    def ask_until(self, path: str, words: str) -> str:
-        """A page once it has some words: what Slurm takes long to tell comes a little later."""
-        text = ""
-
-        def there() -> bool:
-            nonlocal text
-            text = self.ask(path)[2]
-            return words in text
-
-        until(f"{words} in {path}", there)
-        return text
-
-    def enter(self) -> None:
-        """Use the link, as a browser would."""
-        status, headers, _ = self.ask(self.link.removeprefix(self.base))
-        assert status == 200
-        self.cookie = headers["set-cookie"].partition(";")[0]
-
-    @property
-    def resident(self) -> int:
-        """Bytes of memory that the server holds."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(r"VmRSS:\s+(\d+) kB", text)
-        assert found
-        return int(found[1]) * 1024
-
-
-@contextmanager
-def dashboard(*options: str) -> Iterator[Served]:
-    """`slurm dashboard` on a free port."""
-    words = [sys.executable, "-m", "slurm.cli", "dashboard", "--port", "0", "--interval", "1"]
-    process = subprocess.Popen(
-        [*words, *options], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        found = re.search(r"(https?://[^/\s]+)(\S*)", line)
-        assert found, line + process.stderr.read()
-        threading.Thread(target=process.stderr.read, daemon=True).start()
-        yield Served(found[1], process, found[0])
-        process.terminate()
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
-
-
 @pytest.fixture(scope="session")
 def served(watched: RunningCluster, jobs: Jobs) -> Iterator[Served]:
     """The session's dashboard."""
@@ -285,22 +202,3 @@ def page(viewers: Viewers, entered: Served, browser: Browser) -> Iterator[Page]:
     assert found.run("window.pwned") is None
     assert found.complaints() == []
     found.close()
-
-
-def events(served: Served, path: str) -> Iterator[tuple[str, Any]]:
-    """What the stream of a page sends."""
-    place = urlsplit(served.base)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
-    sent = {"Accept": "text/event-stream", "Cookie": served.cookie}
-    connection.request("GET", path, headers=sent)
-    answer = connection.getresponse()
-    assert answer.status == 200, answer.read()
-    name = ""
-    try:
-        while line := answer.readline().decode():
-            if line.startswith("event: "):
-                name = line[7:].strip()
-            elif line.startswith("data: "):
-                yield name, json.loads(line[6:])
-    finally:
-        connection.close()

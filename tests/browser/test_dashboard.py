@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 from chromium import Page
 
-from conftest import ATTACK, Jobs, Served, Viewers, dashboard, events, sbatch, slurm, until
+from conftest import ATTACK, Jobs, Viewers, sbatch, slurm
+from served import Served, dashboard, events, until
 
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster

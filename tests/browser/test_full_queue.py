@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from chromium import Browser
 
-from conftest import dashboard, sbatch, slurm, until
+from conftest import sbatch, slurm
+from served import dashboard, until
 
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster

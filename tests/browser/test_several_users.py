@@ -19,7 +19,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from conftest import Served, dashboard, sbatch, slurm, until
+from conftest import sbatch, slurm
+from served import Served, dashboard, until
 
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster

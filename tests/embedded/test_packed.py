@@ -347,6 +347,28 @@ def test_a_requeued_pack_runs_only_what_has_no_outcome(cluster: Cluster, tmp_pat
     assert [i for i in seen if i < 5] == [0, 1, 2, 3, 4] and set(seen) == set(range(8))
 
 
+def test_an_item_that_failed_before_a_requeue_keeps_its_exception(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(requeue=True)
+    def first_fails(item: int, folder: str) -> int:
+        if item == 0:
+            raise ValueError(item)
+        return wait_for.unwrapped(item + 4, folder)
+
+    array = first_fails.map([(i, str(tmp_path)) for i in range(2)], pack=2)
+    until_ran(tmp_path, 5)
+    array.members[0].requeue()
+    end = time.monotonic() + WAIT
+    while ran(tmp_path).count(5) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.02)
+    (tmp_path / "go").touch()
+    array.wait(WAIT)
+    failed, value = array.results(WAIT, return_exceptions=True)
+    assert repr(failed) == "ValueError(0)" and value == 5
+
+
 def test_a_pack_at_its_time_limit_keeps_what_is_there(cluster: Cluster, tmp_path: Path) -> None:
     array = wait_for.with_options(time="4s").map([(i, str(tmp_path)) for i in range(8)], pack=8)
     got = array.results(WAIT, return_exceptions=True)

@@ -7,10 +7,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "ssh"))
+
 from breaking import BreakableSlurm
 
 from slurm.stack import up
@@ -78,3 +83,56 @@ def slurm(
         monkeypatch.setenv(key, value)
     yield broken_before
     broken_before.mend()
+
+
+# ---- the report of the campaign -----------------------------------------------------------------
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """One line for each run, as soon as it is over."""
+    for told in _told(report):
+        word = "FAILED" if told["wrong"] else "ok"
+        outcomes = ", ".join(f"{n} {kind}" for kind, n in told["outcomes"].items()) or "none"
+        refused = ", ".join(f"{n} {kind}" for kind, n in told["refused"].items()) or "none"
+        print(
+            f"\n{word} seed {told['seed']} {told['seconds']} s: {told['plan']}"
+            f" | {outcomes}; {told['executions']} executed; refused: {refused};"
+            f" {told['open']} open when the client left, {told['missed']} faults without a victim,"
+            f" {told['ghosts']} ghosts of Slurm's",
+            *(f"  {line}" for line in told["wrong"]),
+            sep="\n",
+            flush=True,
+        )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Runs, faults and outcomes by kind."""
+    reports = [
+        report
+        for word in ("passed", "failed")
+        for report in terminalreporter.stats.get(word, ())
+        if isinstance(report, pytest.TestReport)
+    ]
+    runs = [told for report in reports for told in _told(report)]
+    if not runs:
+        return
+    faults = Counter(hit for told in runs for hit in told["hit"])
+    outcomes, refused = Counter[str](), Counter[str]()
+    for told in runs:
+        outcomes.update(told["outcomes"])
+        refused.update(told["refused"])
+    seconds = sum(told["seconds"] for told in runs)
+    write = terminalreporter.write_line
+    terminalreporter.section("campaign")
+    write(f"{len(runs)} runs, {sum(bool(t['wrong']) for t in runs)} failed, {seconds:.0f} s in all")
+    write(f"{sum(told['executions'] for told in runs)} executions of functions")
+    for title, counted in (("faults", faults), ("outcomes", outcomes), ("refused", refused)):
+        write(f"{title}: {counted.total()}")
+        for kind, count in sorted(counted.items()):
+            write(f"  {kind:24}{count:6}")
+
+
+def _told(report: pytest.TestReport) -> list[dict[str, Any]]:
+    if report.when != "call":
+        return []
+    return [value for name, value in report.user_properties if name == "campaign"]

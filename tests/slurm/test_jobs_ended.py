@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -297,6 +298,8 @@ def test_a_run_directory_that_the_node_cannot_see_is_named(cluster: Cluster) -> 
     job.release()
     time.sleep(2)
     eventually(lambda: "FAILED" in run("squeue", "-h", "-t", "all", "-j", job.id, "-O", "State"))
+    # slurmd of 24.11 and later makes a directory that it misses, for the log.
+    shutil.rmtree(job.path, ignore_errors=True)
     hidden.rename(job.path)
     error = wait_error(job)
     assert isinstance(error, errors.RunDirNotVisible)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, errors, task, watcher
+from slurm import Cluster, errors, silence, task, watcher
 
 SOON = 60
 COUNT = 1000
@@ -82,7 +82,8 @@ def test_many_deaths_without_a_word_are_asked_about_together(tmp_path: Path) -> 
 def test_a_running_job_whose_node_falls_silent_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, value in {"SILENT": 3.0, "FIRST_POLL": 1.0, "POLL": 1.0, "SWEEP": 1.0}.items():
+    monkeypatch.setattr(silence, "SILENT", 3.0)
+    for name, value in {"FIRST_POLL": 1.0, "POLL": 1.0, "SWEEP": 1.0}.items():
         monkeypatch.setattr(watcher, name, value)
     go_on = tmp_path / "go on"
 

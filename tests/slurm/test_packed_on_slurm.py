@@ -15,17 +15,17 @@ from slurm import Cluster, PackedArray, Retry, task
 WAIT = 120
 
 
-@task(mem="50M")
+@task(mem="100M")
 def none(x: int) -> None:
     return None
 
 
-@task(mem="50M")
+@task(mem="100M")
 def add_up(values: Any) -> int:
     return sum(values)
 
 
-@task(mem="50M")
+@task(mem="100M")
 def note(item: int, folder: str) -> int:
     """Note that it ran; the items from 5 on wait until they may go on."""
     with open(f"{folder}/ran", "a") as f:

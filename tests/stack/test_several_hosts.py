@@ -28,6 +28,8 @@ address = "{here}"
 srun_ports = "60001-60040"
 [database]
 kind = "none"
+[rest]
+enabled = true
 [[hosts]]
 name = "laptop"
 address = "{there}"
@@ -54,6 +56,14 @@ class Site(NamedTuple):
     def leave(self) -> None:
         stack = self.lab.stack
         join.leave(stack, join.host_of(stack, "laptop"), self.laptop.ssh)
+
+    def over_rest(self) -> Cluster:
+        """The cluster by its slurmrestd, which has no slurmdbd to ask here."""
+        file = self.laptop.folder / "token"
+        file.write_text(self.lab.stack.fleet.must("scontrol", "token", "username=root"))
+        url = f"http://127.0.0.1:{self.lab.record.ports['slurmrestd'][1]}"
+        jobs = self.laptop.folder / "jobs"
+        return Cluster("rest", rest_url=url, token_file=file, job_base_dir=jobs, mem="50M")
 
     @property
     def hosts(self) -> dict[str, str]:
@@ -138,6 +148,11 @@ def test_a_host_joins_over_ssh_takes_jobs_and_leaves(site: Site) -> None:
                 cluster.submit(platform.node, **where)()
         assert site.lab.user("bash", "-c", "ls slurm_jobs 2>/dev/null | wc -l") == before
         assert cluster.submit(platform.node)().result(timeout=120) == "slurmd-n1"
+
+    with site.over_rest() as cluster:
+        for option, name in (("partition", "laptop"), ("nodelist", "m[1-2]")):
+            with pytest.raises(NoSharedFiles, match=f"{option}=\\w+ is on a host without the"):
+                cluster.submit(platform.node, **{option: name})()
 
     site.leave()
     assert site.hosts == {"laptop": "missing"}

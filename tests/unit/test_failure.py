@@ -131,8 +131,9 @@ def test_the_scheduler_tells_the_code_where_the_script_could_not() -> None:
     assert "SIGKILL" in error.message
 
 
-def test_a_node_that_does_not_see_the_directory_is_told_apart() -> None:
-    seen = Evidence(status=status("FAILED", exit_code=0, signal=53))
+@pytest.mark.parametrize("told", [{"exit_code": 0, "signal": 53}, {"exit_code": 72}])
+def test_a_node_that_does_not_see_the_directory_is_told_apart(told: dict[str, int]) -> None:
+    seen = Evidence(status=status("FAILED", **told))
     error = failure(Verdict.FAILED, seen, subject())
     assert type(error) is errors.RunDirNotVisible
     assert "n7 does not see /base/train-1" in error.message

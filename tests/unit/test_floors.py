@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import shutil
 import subprocess
 import warnings
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import slurm
+from pythons import of_version
 
 SOURCE = Path(str(slurm.__file__)).parent
 
@@ -65,34 +65,6 @@ def test_everything_parses_on_python_3_10(name: str) -> None:
 # ---- the real ones ------------------------------------------------------------------------------
 
 
-def _pythons() -> dict[tuple[int, int], str]:
-    """One interpreter of each version on this machine: from PATH, and pyenv's where it is used."""
-    places = [Path(p) for p in os.environ.get("PATH", "").split(os.pathsep) if p]
-    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    # A shim of pyenv is a shell script that may name a version which is not chosen.
-    places = [p for p in places if p != root / "shims"]
-    places += sorted((root / "versions").glob("*/bin"))
-    found: dict[tuple[int, int], str] = {}
-    for place in places:
-        for minor in range(6, 20):
-            program = shutil.which(f"python3.{minor}", path=str(place))
-            if program:
-                found.setdefault((3, minor), program)
-    return found
-
-
-PYTHONS = _pythons()
-
-
-def _needs(minor: int) -> str:
-    program = PYTHONS.get((3, minor))
-    if program is None:
-        message = f"NOT RUN: there is no Python 3.{minor} here, so its floor is only parsed"
-        warnings.warn(message, stacklevel=2)
-        pytest.skip(message)
-    return program
-
-
 # The package itself needs 3.10; a stand-in for it lets its oldest parts be imported alone.
 _ALONE = """
 import sys, types
@@ -137,7 +109,7 @@ print("good")
 @pytest.mark.parametrize("minor", [6, 7, 8, 9, 10, 12, 13])
 def test_the_agent_runs_on_a_real_python(minor: int) -> None:
     done = subprocess.run(
-        [_needs(minor), "-B", "-I", "-S", "-c", _AGENT, str(SOURCE.parent)],
+        [of_version(minor), "-B", "-I", "-S", "-c", _AGENT, str(SOURCE.parent)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -149,7 +121,7 @@ def test_the_agent_runs_on_a_real_python(minor: int) -> None:
 def test_slurm_is_called_from_a_real_python(minor: int) -> None:
     code = _ALONE + "from slurm.api.slurm_scheduler import SlurmScheduler\nprint('good')\n"
     done = subprocess.run(
-        [_needs(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
+        [of_version(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -161,7 +133,7 @@ def test_slurm_is_called_from_a_real_python(minor: int) -> None:
 def test_a_python_that_is_too_old_for_the_runner_is_told_so(minor: int, run: Path) -> None:
     runner = SOURCE / "runner" / "__main__.py"
     done = subprocess.run(
-        [_needs(minor), "-B", "-S", str(runner), str(run)],
+        [of_version(minor), "-B", "-S", str(runner), str(run)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -181,7 +153,7 @@ def test_the_runner_on_an_old_python_says_that_the_versions_differ(minor: int, r
     blobs = rundir.encode_arguments([b""])
     rundir.write_atomically(str(run / rundir.ARGUMENTS), blobs)
     done = subprocess.run(
-        [_needs(minor), "-B", "-S", str(SOURCE / "runner" / "__main__.py"), str(run)],
+        [of_version(minor), "-B", "-S", str(SOURCE / "runner" / "__main__.py"), str(run)],
         env={"PATH": os.environ["PATH"], "SLURM_JOB_ID": "5", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
@@ -202,7 +174,7 @@ def test_the_package_imports_on_every_python_it_is_made_for(minor: int) -> None:
         "print('good')\n"
     )
     done = subprocess.run(
-        [_needs(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
+        [of_version(minor), "-B", "-I", "-S", "-c", code, str(SOURCE.parent)],
         capture_output=True,
         text=True,
         timeout=120,

@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
-        "donecalls", "metadata", "active", "diagnosis", "reach",
+        "donecalls", "silence", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
         "runlist", "html", "inside", "postmortem",

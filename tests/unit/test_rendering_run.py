@@ -452,10 +452,18 @@ def test_an_element_of_an_array_claims_for_its_array(script: Script) -> None:
 
 
 def test_a_run_directory_that_cannot_be_written_ends_the_job_with_74(script: Script) -> None:
-    shutil.rmtree(script.run / rundir.SUBMIT)
+    (script.run / rundir.claim_name(0)).write_text("no link can be made here")
     status, errors = script.finish(RAN)
     assert status == rundir.EXIT_NOT_WRITTEN
     assert "cannot be written" in errors
+    assert not script.ran()
+
+
+def test_an_empty_directory_in_the_place_of_the_run_ends_the_job_with_72(script: Script) -> None:
+    shutil.rmtree(script.run / rundir.SUBMIT)
+    status, errors = script.finish(RAN)
+    assert status == rundir.EXIT_NOT_VISIBLE
+    assert "does not see the files" in errors
     assert not script.ran()
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from slurm.api import rest_scheduler
+from slurm.api.agent import AgentError
 from slurm.api.rest_client import RestClient, infinite, number_of, read_answer
+from slurm.api.rest_scheduler import RestScheduler
 from slurm.errors import (
     ConfigError,
     RestError,
@@ -69,10 +74,17 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
     versions = ("v0.0.43",)
     hang_up = False
+    silent = False
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
+    def __init__(self, *, listening: bool = True) -> None:
+        super().__init__(("127.0.0.1", 0), Answers, bind_and_activate=False)
         self.seen: list[tuple[str, str, str | None]] = []
+        #: What is refused, by the end of its path, and Slurm's number for the reason.
+        self.refused: dict[str, int] = {}
+        # A port that is taken and where nobody listens refuses connections.
+        self.server_bind()
+        if listening:
+            self.server_activate()
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -82,8 +94,14 @@ class Answers(BaseHTTPRequestHandler):
     def _answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.seen.append((self.command, self.path, self.headers.get("X-SLURM-USER-TOKEN")))
+        if self.server.silent and self.command == "POST":
+            self.close_connection = True
+            return
         served = self.path.split("/")[2] in self.server.versions
+        number = self.server.refused.get(self.path.partition("/v0.0.43/")[2], 0)
         body = b'{"errors": [], "job_id": 7}' if served else b"Not Found"
+        if number:
+            body = said({"error_number": number, "error": "Invalid partition name specified"})
         self.send_response(200 if served else 404)
         self.send_header("Content-Type", JSON if served else "text/plain")
         self.send_header("Content-Length", str(len(body)))
@@ -168,3 +186,84 @@ def test_nobody_there_is_unreachable_and_certainly_not_done() -> None:
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(ConfigError, match="http, https or unix"):
         RestClient("ftp://x")
+
+
+# ---- the scheduler over it ----------------------------------------------------------------------
+
+
+def submission(folder: Path, partition: str) -> tuple[str, dict[str, str], str]:
+    script = folder / "script.sh"
+    script.write_text(f"#!/bin/sh\n#SBATCH --partition={partition}\ntrue\n")
+    return str(script), {}, str(folder)
+
+
+@pytest.mark.parametrize("verb", ["submit", "jobs"])
+def test_a_request_that_nobody_took_is_sent_again_until_slurmrestd_listens(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rest_scheduler, "_AWAY_S", 120.0)
+    naps = threading.Semaphore(0)
+    nap = time.sleep
+    monkeypatch.setattr(time, "sleep", lambda _: (naps.release(), nap(0.01)))
+    server = Server(listening=False)
+    scheduler = RestScheduler(url(server))
+    calls: dict[str, Callable[[], object]] = {
+        "submit": lambda: scheduler.submit(*submission(tmp_path, "main")),
+        "jobs": scheduler.all_jobs,
+    }
+    with ThreadPoolExecutor() as pool:
+        answer = pool.submit(calls[verb])
+        for _ in range(3):
+            assert naps.acquire(timeout=60)
+        server.server_activate()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        assert answer.result(60) == ("7" if verb == "submit" else [])
+    server.shutdown()
+    server.server_close()
+    assert [method for method, _, _ in server.seen].count("POST") == (verb == "submit")
+
+
+def test_nobody_is_asked_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rest_scheduler, "_AWAY_S", 0.2)
+    monkeypatch.setattr(rest_scheduler, "_AGAIN_S", 0.01)
+    server = Server(listening=False)
+    scheduler = RestScheduler(url(server))
+    with pytest.raises(AgentError) as caught:
+        scheduler.all_jobs()
+    server.server_close()
+    assert caught.value.kind == "unreachable"
+    assert isinstance(caught.value.__cause__, RestUnreachable)
+    assert scheduler.calls > 1
+
+
+def test_a_submission_that_may_have_arrived_is_not_sent_again(
+    server: Server, tmp_path: Path
+) -> None:
+    server.silent = True
+    with pytest.raises(AgentError) as caught:
+        RestScheduler(url(server)).submit(*submission(tmp_path, "main"))
+    assert caught.value.kind == "timeout"
+    assert [method for method, _, _ in server.seen].count("POST") == 1
+
+
+def test_a_partition_that_slurmrestd_does_not_know_is_refused_by_the_submission(
+    server: Server, tmp_path: Path
+) -> None:
+    server.refused = {"partition/nowhere": 2000, "job/submit": 2000}
+    with pytest.raises(AgentError, match="partition does not exist") as caught:
+        RestScheduler(url(server)).submit(*submission(tmp_path, "nowhere"))
+    assert caught.value.kind == "refused"
+    assert "partition=" in str(caught.value.hint)
+    assert [path for method, path, _ in server.seen if method == "POST"] == [
+        "/slurm/v0.0.43/job/submit"
+    ]
+
+
+def test_requeue_is_refused_with_the_command_where_slurmrestd_has_no_word_for_it(
+    server: Server,
+) -> None:
+    with pytest.raises(AgentError, match=r"v0\.0\.43 has no word for requeue") as caught:
+        RestScheduler(url(server)).requeue(["7"])
+    assert "scontrol requeue" in str(caught.value.hint)
+    assert not [method for method, _, _ in server.seen if method == "POST"]

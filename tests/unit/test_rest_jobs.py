@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from slurm.api.agent import AgentError
+from slurm.api.agent import Agent, AgentError
 from slurm.api.rest_facts import facts
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.rest_rows import (
@@ -16,6 +18,7 @@ from slurm.api.rest_rows import (
     settings,
     submit_limit,
 )
+from slurm.api.rest_scheduler import RestScheduler
 
 SCRIPT = """#!/bin/bash
 #SBATCH --job-name=f
@@ -142,6 +145,20 @@ def test_elements_of_an_array_have_ids_as_squeue_shows_them() -> None:
     element = controller_row(_row(**array, array_task_id={"set": True, "number": 3}))
     rest = controller_row(_row(**array, job_state=["PENDING"], array_task_string="4-9%2"))
     assert (element.job_id, rest.job_id) == ("7_3", "7_[4-9%2]")
+
+
+def test_an_element_that_a_cut_list_does_not_name_still_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = {"current_working_directory": str(tmp_path / "run")}
+    array = {"array_job_id": {"set": True, "number": 7}, **run}
+    begun = _row(**array, array_task_id={"set": True, "number": 1})
+    rest = {**_row(**array, job_state=["PENDING"], array_task_string="4,9,16,..."), "job_id": 7}
+    scheduler = RestScheduler("http://127.0.0.1:1")
+    monkeypatch.setattr(scheduler, "_jobs", lambda: [begun, rest])
+    wanted = [("7_1", "run", 0.0), ("7_25", "run", 0.0)]
+    told = {row[0]: row[1] for row in Agent(scheduler, str(tmp_path)).status(wanted)}
+    assert told == {"7_1": "RUNNING", "7_25": "PENDING"}
 
 
 def test_a_forecast_is_no_start_and_a_time_limit_is_no_end() -> None:

@@ -156,9 +156,12 @@ def test_only_old_runs_that_are_over_may_go() -> None:
     newest = run(4, {"COMPLETED": 1}, 50.0)
     runs = [newest, run(3, {"RUNNING": 1}, None), run(2, {"FAILED": 1}, 40.0),
             run(1, {"COMPLETED": 1}, 90.0)]  # fmt: skip
-    assert [one.run for one in old_runs(runs, 60.0, 1, None, False)] == ["r2"]
-    assert [one.run for one in old_runs(runs, 100.0, 0, None, True)] == ["r2"]
-    assert old_runs(runs, 100.0, 0, "other", False) == []
+    assert [one.run for one in old_runs(runs, 100.0, 40.0, 1, None, False)] == ["r2"]
+    assert [one.run for one in old_runs(runs, 100.0, 0.0, 0, None, True)] == ["r2"]
+    assert old_runs(runs, 100.0, 0.0, 0, "other", False) == []
+    # Dated by a clock that was ahead: over, so it may go where no age is asked for.
+    assert [one.run for one in old_runs(runs, 5.0, 0.0, 1, None, False)] == ["r2", "r1"]
+    assert old_runs(runs, 5.0, 1.0, 0, None, False) == []
 
 
 class Told(Scheduler):

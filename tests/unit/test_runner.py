@@ -167,6 +167,8 @@ STANDARD = {
     "__future__", "_pickle", "_compat_pickle", "copyreg", "functools", "_functools", "collections",
     "_collections", "itertools", "keyword", "operator", "_operator", "reprlib", "types", "struct",
     "_struct", "zlib", "errno", "gc",
+    # Of those, on Python 3.14.
+    "collections.abc", "_types", "io",
 }  # fmt: skip
 LOADED = "def function():\n    import sys\n    return sorted(sys.modules)\n"
 

@@ -58,7 +58,7 @@ def test_nodes_of_one_host_share_its_network_and_their_ports_are_published_once(
     services = plain(project(apart, host))["services"]  # type: ignore[index]
     assert services["slurmd-q1"]["ports"] == [
         "10.1.1.2:6830-6832:6830-6832",
-        "10.1.1.2:60001-61000:60001-61000",
+        "10.1.1.2:60001-60120:60001-60120",
     ]
     assert services["slurmd-q2"]["network_mode"] == "service:slurmd-q1"
     assert "ports" not in services["slurmd-q2"] and services["slurmd-q2"]["extra_hosts"] == []
@@ -71,8 +71,8 @@ def test_nodes_of_one_host_share_its_network_and_their_ports_are_published_once(
 
 def test_ports_for_srun_are_shared_out_among_the_containers_of_the_first_host(apart: Plan) -> None:
     low, high = apart.srun_ports("login")
-    assert (low, high) == (60001, 60500)
-    assert apart.srun_ports("slurmd-n1") == (60501, 61000)
+    assert (low, high) == (60001, 60060)
+    assert apart.srun_ports("slurmd-n1") == (60061, 60120)
 
 
 def test_a_nas_keeps_what_it_has_below_its_storage_and_has_no_quota(apart: Plan) -> None:

@@ -11,6 +11,7 @@ from slurm.errors import ConfigError, StackError
 from slurm.stack import switch
 from slurm.stack.change import check_upgrade
 from slurm.stack.containers import containers
+from slurm.stack.life import check_same
 from slurm.stack.plan import container_plan
 from slurm.stack.read import parse_topology
 from slurm.stack.record import Record, find, load
@@ -143,6 +144,31 @@ def test_a_record_comes_back_as_it_was_and_a_port_that_was_replaced_stays(tmp_pa
     assert record.plan().subnet == "10.213.9.0/24"
     assert record.topology().login.port == 31000
     assert record.topology('name = "lab"\n[login]\nport = 2300\n').login.port == 2300
+
+
+@pytest.mark.parametrize(("now", "asked"), [("auto", "munge"), ("munge", "slurm")])
+def test_how_daemons_know_each_other_cannot_be_changed(
+    tmp_path: Path, now: str, asked: str
+) -> None:
+    record = Record(tmp_path, "lab", "podman", "24.11", Site())
+    text = 'name = "lab"\n[auth]\nkind = "{}"\n'
+    record.ask_for(text.format(now))
+    record.done()
+    with pytest.raises(StackError, match=rf"auth\.kind = '{asked}', but") as caught:
+        check_same(record, parse_topology(text.format(asked)))
+    assert "write auth.kind = " in str(caught.value.hint)
+    # What `auto` stands for is no change.
+    check_same(record, parse_topology(text.format("slurm" if now == "auto" else now)))
+
+
+@pytest.mark.parametrize(("version", "half"), [("22.05", "v0.0.38"), ("26.05", "slurmctld")])
+def test_slurmrestd_without_slurmdbd_serves_the_half_that_can_be_had(
+    version: str, half: str
+) -> None:
+    text = f'version = "{version}"\n[rest]\nenabled = true\n'
+    words = created(f'{text}[database]\nkind = "none"\n', "slurmrestd", Site())
+    assert f"SLURMRESTD_OPENAPI_PLUGINS={half}" in words
+    assert "OPENAPI" not in " ".join(created(text, "slurmrestd", Site()))
 
 
 def test_an_unknown_cluster_is_refused_with_the_nearest_name(

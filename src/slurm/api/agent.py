@@ -9,7 +9,7 @@ import json
 import os
 import re
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api import door, family, listing, retries, runtimes, upkeep
@@ -99,20 +99,21 @@ class Agent:
         path = self._path(run)
         self._make_run(path, files)
         plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
-        if rundir.NEXT in files or rundir.RETRY in files:
-            data = json.dumps(plan).encode()
-            rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
-        waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(parts)])
         ids = []  # type: List[str]
-        if waits:
-            self._submit_pump(path, 0, waits, plan, env)
-            return ids
         try:
+            if rundir.NEXT in files or rundir.RETRY in files:
+                with _writing(path):
+                    data = json.dumps(plan).encode()
+                    rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
+            waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(parts)])
+            if waits:
+                self._submit_pump(path, 0, waits, plan, env)
+                return ids
             for part in range(min(parts, at_once)):
                 ids.append(self._submit_part(path, part, plan, env))
         except AgentError as error:
             if not ids:
-                if error.kind in ("refused", "limit", "missing", "unshared"):
+                if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
                     _remove(path)
                 raise
             if error.kind != "limit":
@@ -183,7 +184,8 @@ class Agent:
         if part:
             self._fill_in(path, script, self._part_ids(path).get(part - 1, ""))
         intent = os.path.join(path, rundir.intent_name(part))
-        rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
+        with _writing(path):
+            rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
         try:
             job = self._sbatch(path, script, plan, env)
         except AgentError as error:
@@ -200,15 +202,16 @@ class Agent:
     ) -> None:
         """Submit the small job that submits `part` when `after` is over."""
         script = f"{rundir.SUBMIT}/{part}.next.sh"
-        with open(os.path.join(path, rundir.NEXT), "rb") as f:
-            rundir.write_atomically(os.path.join(path, script), f.read(), sync=False)
-        self._fill_in(path, script, after)
         try:
+            with open(os.path.join(path, rundir.NEXT), "rb") as f, _writing(path):
+                rundir.write_atomically(os.path.join(path, script), f.read(), sync=False)
+            self._fill_in(path, script, after)
             self._sbatch(path, script, plan, env)
         except AgentError as error:
             # An open client goes on with the map; what is missing is said in the run directory.
             note = os.path.join(path, script + ".error")
-            rundir.write_atomically(note, str(error).encode(), sync=False)
+            with contextlib.suppress(OSError):
+                rundir.write_atomically(note, str(error).encode(), sync=False)
 
     def _fill_in_ids(self, path: str, scripts: Sequence[str]) -> Optional[str]:
         """Fill in the ids of upstream maps; returns a job to wait for while some have none yet."""
@@ -224,7 +227,8 @@ class Agent:
                     return ids[max(ids)]
                 bare = ":".join(ids[n].partition(";")[0] for n in sorted(ids))
                 text = text.replace(rundir.ids_token(run), bare)
-            rundir.write_atomically(script, text.encode(), sync=False)
+            with _writing(path):
+                rundir.write_atomically(script, text.encode(), sync=False)
         return None
 
     def _fill_in(self, path: str, script: str, previous: str) -> None:
@@ -232,7 +236,8 @@ class Agent:
         with open(name, "rb") as f:
             text = f.read()
         bare = previous.partition(";")[0].encode()
-        rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
+        with _writing(path):
+            rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
 
     def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
         full = dict(commands.submission_env(door.environment(), plan["options_set"]), **env)
@@ -270,21 +275,24 @@ class Agent:
         if missing:
             # The client brings it and asks again: so nobody has to ask beforehand.
             raise AgentError("needs", f"{self.base} does not have {missing[0]}", missing)
-        try:
-            rundir.make_private_folder(os.path.dirname(path))
-            os.mkdir(path, 0o700)
-            for name in rundir.FOLDERS:
-                os.mkdir(os.path.join(path, name), 0o700)
-            for name, content in files.items():
-                rundir.write_atomically(os.path.join(path, name), content, sync=False)
-        except OSError as error:
-            if not isinstance(error, FileExistsError):
-                _remove(path)
-            text = f"{path} cannot be written: {error.strerror}"
-            raise AgentError("rundir", text) from error
+        with _writing(path):
+            try:
+                rundir.make_private_folder(os.path.dirname(path))
+                os.mkdir(path, 0o700)
+                for name in rundir.FOLDERS:
+                    os.mkdir(os.path.join(path, name), 0o700)
+                for name, content in files.items():
+                    rundir.write_atomically(os.path.join(path, name), content, sync=False)
+            except OSError as error:
+                if not isinstance(error, FileExistsError):
+                    _remove(path)
+                raise
 
     def _remember(self, path: str, part: object, job: str) -> None:
-        rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
+        # The disk may be full: the job is accepted, and is found by its claim or its directory.
+        with contextlib.suppress(OSError):
+            name = os.path.join(path, rundir.id_name(part))
+            rundir.write_atomically(name, job.encode(), sync=False)
         link = os.path.join(self.base, rundir.BASE_IDS, job.partition(";")[0])
         temporary = f"{link}.{os.getpid()}"
         try:
@@ -584,6 +592,15 @@ class Agent:
         if not path.startswith(self.base + os.sep):
             raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
         return path
+
+
+@contextlib.contextmanager
+def _writing(path: str) -> Iterator[None]:
+    """What the disk refuses is told as such."""
+    try:
+        yield
+    except OSError as error:
+        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
 
 
 def _remove(path: str) -> None:

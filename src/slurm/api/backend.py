@@ -74,6 +74,13 @@ class Wanted:
     eager: bool
 
 
+def as_error(error: AgentError) -> errors.SlurmError:
+    """What the agent says as the error that users know."""
+    kind = _ERRORS.get(error.kind, errors.SlurmError)
+    hint = error.hint or _HINTS.get(error.kind)
+    return kind(error.message, hint=hint, evidence=error.evidence)
+
+
 class Backend(ABC):
     """The verbs of a cluster. A verb is one round trip."""
 
@@ -93,9 +100,7 @@ class Backend(ABC):
         try:
             return self.call(verb, *args)
         except AgentError as error:
-            kind = _ERRORS.get(error.kind, errors.SlurmError)
-            hint = error.hint or _HINTS.get(error.kind)
-            raise kind(error.message, hint=hint, evidence=error.evidence) from None
+            raise as_error(error) from None
 
     def hello(self) -> dict[str, Any]:
         """The base directory there, and the kind of scheduler."""

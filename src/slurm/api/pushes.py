@@ -48,8 +48,8 @@ class Watched:
         self._newest = 0
         self._attended = True
         self._woken = threading.Event()
-        self._active_at = time.time()
-        self._sweep_at = time.time() + SWEEP
+        self._active_at = time.monotonic()
+        self._sweep_at = time.monotonic() + SWEEP
 
     def follow(
         self,
@@ -77,31 +77,31 @@ class Watched:
             for run in drop:
                 self._runs.pop(run, None)
             if watch:
-                self._active_at = time.time()
+                self._active_at = time.monotonic()
         self._woken.set()
         with self._turn:
-            return {"runs": self._wait(number, time.time() + min(hold, 60.0))}
+            return {"runs": self._wait(number, time.monotonic() + min(hold, 60.0))}
 
     def _wait(self, number: int, until: float) -> Dict[str, Any]:
         while True:
             self._woken.clear()
             news = self._look()
-            if news or number < self._newest or time.time() >= until:
+            if news or number < self._newest or time.monotonic() >= until:
                 return news
-            self._woken.wait(min(self._pause(), max(0.0, until - time.time())))
+            self._woken.wait(min(self._pause(), max(0.0, until - time.monotonic())))
 
     def _pause(self) -> float:
-        quiet = max(0.0, time.time() - self._active_at)
+        quiet = max(0.0, time.monotonic() - self._active_at)
         slowest = ATTENDED if self._attended else UNATTENDED
         return min(max(quiet / 20, FASTEST), slowest)
 
     def _look(self) -> Dict[str, Any]:
         self._sizes, named = self._agent.changes(self._sizes)
-        now = time.time()
+        now = time.monotonic()
         with self._lock:
             due = {run for run in named if run in self._runs} | self._due
             due |= {name for name, run in self._runs.items() if run.eager}
-            swept = now >= self._sweep_at or now < self._sweep_at - 3600
+            swept = now >= self._sweep_at
             if swept:
                 self._sweep_at = now + max(SWEEP, len(self._runs) / SWEPT_PER_SECOND)
                 due |= set(self._runs)

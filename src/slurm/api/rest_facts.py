@@ -65,6 +65,7 @@ def _text(value: object) -> str:
 def job_fields(row: Mapping[str, Any]) -> dict[str, str]:
     """A job as `scontrol show job` describes it, as far as somebody asks."""
     nodes = row.get("required_nodes") or ""
+    seen = controller_row(row)
     return {
         "JobId": _text(row.get("job_id")),
         "JobState": _state(row),
@@ -83,6 +84,18 @@ def job_fields(row: Mapping[str, Any]) -> dict[str, str]:
         "Reservation": _text(row.get("resv_name")),
         "Dependency": _text(row.get("dependency")),
         "ArrayTaskThrottle": _text(number_of(row.get("array_max_tasks")) or ""),
+        "JobName": seen.name,
+        "NodeList": seen.nodes,
+        "NumCPUs": _text(number_of(row.get("cpus"))),
+        "TRES": _text(row.get("tres_alloc_str")),
+        "ExitCode": f"{seen.exit_code or 0}:{seen.signal or 0}",
+        "SubmitTime": _text(seen.submit),
+        "EndTime": _text(seen.end),
+        "Command": _text(row.get("command")),
+        "Comment": _text(row.get("comment")),
+        "AdminComment": _text(row.get("admin_comment")),
+        "StdOut": _text(row.get("stdout_expanded") or row.get("standard_output")),
+        "StdErr": _text(row.get("stderr_expanded") or row.get("standard_error")),
     }
 
 

@@ -6,9 +6,9 @@ import base64
 import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from slurm import errors
 from slurm.api import rest_facts, rest_rows, unshared
@@ -18,6 +18,9 @@ from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
 from slurm.api.slurm_scheduler import collapse
+from slurm.model.hostlist import expand_hostlist
+
+T = TypeVar("T")
 
 #: The first that tells the controller's settings, and has a word for requeue.
 _COMPLETE_SINCE = "v0.0.45"
@@ -36,6 +39,12 @@ class Refused(AgentError):
     def __init__(self, said: str, number: int) -> None:
         super().__init__("request", "Slurm refuses it", [said])
         self.said, self.number = said, number
+
+
+def _unshared(option: str, name: str) -> AgentError:
+    what = f"{option}={name} is on a host without the shared directory"
+    hint = "leave it out, or name a partition whose hosts have that directory"
+    return AgentError("unshared", f"{what}: the run would not find its files", [], hint)
 
 
 class RestScheduler:
@@ -60,7 +69,7 @@ class RestScheduler:
             hint = 'use a backend that runs sbatch: backend_type="local" or "ssh"'
             said = hint if isinstance(error, NotOverRest) else None
             raise AgentError("refused", str(error), [], said) from error
-        self._refuse_unshared(str(job.get("partition") or ""))
+        self._refuse_unshared(job)
         try:
             answer = self._ask("POST", "job/submit", body={"script": text, "job": job})
         except Refused as error:
@@ -69,15 +78,25 @@ class RestScheduler:
             raise AgentError(kind, reason, error.evidence, hint) from error
         return str(answer["job_id"])
 
-    def _refuse_unshared(self, partitions: str) -> None:
+    def _refuse_unshared(self, job: Mapping[str, Any]) -> None:
         """No run is sent to where its files are not; each partition is asked for once."""
-        for name in filter(None, partitions.split(",")):
+        for name in filter(None, str(job.get("partition") or "").split(",")):
             if name not in self._shared:
                 sets = str(self._partition(name).get("node_sets") or "")
                 self._shared[name] = not sets.startswith(f"{unshared.FEATURE}_")
             if not self._shared[name]:
-                what = f"partition={name} is on a host without the shared directory"
-                raise AgentError("unshared", f"{what}: the run would not find its files")
+                raise _unshared("partition", name)
+        names = self._nodes_asked_for(job)
+        for node in self.nodes() if names else ():
+            if node["name"] in names and unshared.FEATURE in node["features"]:
+                raise _unshared("nodelist", node["name"])
+
+    def _nodes_asked_for(self, job: Mapping[str, Any]) -> set[str]:
+        """The nodes that a job insists on; of a list that cannot be read, the submission tells."""
+        try:
+            return set(expand_hostlist(",".join(job.get("required_nodes") or ())))
+        except ValueError:
+            return set()
 
     def _partition(self, name: str) -> dict[str, Any]:
         """What is known of a partition; of one that is not there, the submission will tell."""
@@ -88,8 +107,16 @@ class RestScheduler:
         return dict(rows[0])
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
-        """All jobs that the controller remembers, in one call."""
-        return [rest_rows.controller_row(row) for row in self._jobs()]
+        """All jobs that the controller remembers, in one call.
+
+        The waiting rest of an array whose list is cut (SLURM_BITSTR_LEN) has the array's bare id,
+        which stands for every element that has no row of its own.
+        """
+        rows = map(rest_rows.controller_row, self._jobs())
+        return [
+            row._replace(job_id=row.job_id.partition("_")[0]) if "..." in row.job_id else row
+            for row in rows
+        ]
 
     def accounting(self, job_ids: Sequence[str], since: float) -> list[JobStatus]:
         """What accounting knows of these jobs, oldest first."""
@@ -172,6 +199,13 @@ class RestScheduler:
         """All that slurmrestd can say about why a job waits."""
         return rest_facts.facts(self._seen, job_id)
 
+    def record(self, job_id: str) -> dict[str, str]:
+        """One job in the words of `scontrol show job`; nothing where Slurm does not know it."""
+        rows = self._seen(f"job/{job_id}").get("jobs") or ()
+        # Of an array all elements come, whichever was asked for.
+        rows = sorted(rows, key=lambda row: rest_rows.controller_row(row).job_id != job_id)
+        return next(map(rest_facts.job_fields, rows), {})
+
     def all_jobs(self) -> list[dict[str, Any]]:
         """Every user's jobs that have not ended, as dictionaries."""
         rows = map(rest_rows.queued_job, self._jobs())
@@ -179,8 +213,15 @@ class RestScheduler:
 
     def version(self) -> str:
         """The release of Slurm, such as 24.11.5."""
+        return self._about("release")
+
+    def cluster_name(self) -> str:
+        """What the cluster calls itself."""
+        return self._about("cluster")
+
+    def _about(self, what: str) -> str:
         about = self._ask("GET", "ping/").get("meta") or {}
-        return str((about.get("slurm") or {}).get("release") or "")
+        return str((about.get("slurm") or {}).get(what) or "")
 
     # ---- one request ----------------------------------------------------------------------------
 
@@ -212,21 +253,24 @@ class RestScheduler:
                     raise
 
     def _version(self) -> str:
-        try:
-            return self.client.version
-        except errors.RestError as error:
-            raise AgentError("unreachable", error.message, error.evidence, error.hint) from error
+        return self._answer("GET", lambda: self.client.version)
 
     def _ask(self, method: str, path: str, **more: Any) -> dict[str, Any]:
-        """One request; a refusal may be the caller's to explain.
+        def send() -> dict[str, Any]:
+            self.calls += 1
+            return self.client.call(method, path, **more)
+
+        return self._answer(method, send)
+
+    def _answer(self, method: str, request: Callable[[], T]) -> T:
+        """The answer to a request; a refusal may be the caller's to explain.
 
         One that surely did not arrive is sent again for a while: slurmrestd may be starting anew.
         """
         end = time.monotonic() + _AWAY_S
         while True:
-            self.calls += 1
             try:
-                return self.client.call(method, path, **more)
+                return request()
             except errors.RestRefused as error:
                 raise Refused(error.message, error.number) from error
             except errors.RestError as error:

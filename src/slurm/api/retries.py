@@ -245,12 +245,13 @@ def guard(agent: Any, path: str, token: str, job: str, plan: Dict[str, Any], env
         text = f.read()
     text = text.replace(rundir.PREVIOUS, job.partition(";")[0]).replace(rundir.TOKEN, token)
     name = f"{rundir.SUBMIT}/{token}.guard.sh"
-    rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
     try:
+        rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
         agent._sbatch(path, name, plan, env)
     except Exception as error:  # noqa: BLE001 - the job is submitted; an open client retries then
         note = os.path.join(path, name + ".error")
-        rundir.write_atomically(note, str(error).encode(), sync=False)
+        with contextlib.suppress(OSError):
+            rundir.write_atomically(note, str(error).encode(), sync=False)
 
 
 def _submit_again(

@@ -446,7 +446,7 @@ _REFUSALS = (
         r"node configuration is not available|node count|more processors|Too many tasks"
         r"|PartitionConfig|partition configuration",
         "no set of nodes can ever satisfy the request",
-        "ask for fewer CPUs, nodes or GPUs, or another partition; "
+        "ask for less memory (mem=...), fewer CPUs, nodes or GPUs, or another partition; "
         "`sinfo -o '%P %D %c %m %G'` lists nodes, CPUs, MiB and GPUs",
     ),
     (

@@ -184,7 +184,7 @@ class SlurmScheduler:
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
         done = self._query(answers.version_command())
-        return ".".join(str(n) for n in answers.parse_version(done.stdout))
+        return "{}.{:02d}.{}".format(*answers.parse_version(done.stdout))
 
     def _query(self, command: List[str]) -> ExecResult:
         done = self._run(command, QUERY_TIMEOUT)

@@ -73,7 +73,7 @@ def gc(
     """
     cluster = common.connect()
     age = 0 if older_than == "0" else parse_duration(older_than, "--older-than") or 0
-    chosen = old_runs(_all_runs(cluster), time.time() - age, max(0, keep), task, failed)
+    chosen = old_runs(_all_runs(cluster), time.time(), age, max(0, keep), task, failed)
     sizes = cluster.backend.run_sizes([run.run for run in chosen])
     others = list(_others(cluster, age, dry_run=True))
     total = sum(sizes.values()) + sum(thing.size for thing in others)
@@ -96,16 +96,19 @@ def _all_runs(cluster: Cluster) -> list[ListedRun]:
 
 
 def old_runs(
-    runs: list[ListedRun], before: float, keep: int, task: str | None, failed: bool
+    runs: list[ListedRun], now: float, age: float, keep: int, task: str | None, failed: bool
 ) -> list[ListedRun]:
-    """The runs that may go: over, old enough, and not among the newest of their task."""
+    """The runs that may go: over, old enough, and not among the newest of their task.
+
+    One that a clock ahead of ours has dated is as old as nothing.
+    """
     seen: dict[str, int] = {}
     found = []
     for run in runs:  # newest first
         seen[run.task] = seen.get(run.task, 0) + 1
         wanted = task in (None, run.task) and (not failed or run.done < run.jobs)
         ended = run.over or not run.states
-        if wanted and ended and seen[run.task] > keep and _last(run) <= before:
+        if wanted and ended and seen[run.task] > keep and max(0.0, now - _last(run)) >= age:
             found.append(run)
     return found
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
-from slurm.api.backend import Backend, LocalBackend
+from slurm.api.agent import AgentError
+from slurm.api.backend import Backend, LocalBackend, as_error
 from slurm.api.rest_scheduler import RestScheduler
 from slurm.api.slurm_answers import PartitionStatus, parse_partitions, sinfo_command
 from slurm.api.slurm_commands import UnreadableAnswer
@@ -39,10 +41,26 @@ def source_of(backend: Backend) -> Source:
     """The way that a backend's Slurm is asked."""
     if backend.kind == "embedded":
         return EmbeddedSource(backend)
+    rest = _rest_scheduler(backend)
+    return CommandSource(backend) if rest is None else RestSource(rest.client, PATIENCE)
+
+
+def rest_of(backend: Backend) -> Callable[..., Any] | None:
+    """How slurmrestd is asked, verb first, where that is the way to a backend's Slurm."""
+    scheduler = _rest_scheduler(backend)
+
+    def ask(verb: str, *words: Any) -> Any:
+        try:
+            return getattr(scheduler, verb)(*words)
+        except AgentError as error:
+            raise as_error(error) from None
+
+    return None if scheduler is None else ask
+
+
+def _rest_scheduler(backend: Backend) -> RestScheduler | None:
     scheduler = backend.agent.scheduler if isinstance(backend, LocalBackend) else None
-    if isinstance(scheduler, RestScheduler):
-        return RestSource(scheduler.client, PATIENCE)
-    return CommandSource(backend)
+    return scheduler if isinstance(scheduler, RestScheduler) else None
 
 
 class CommandSource:

@@ -33,8 +33,9 @@ class Beat:
     def beat(self) -> None:
         """Write one beat, unless another process of the node has just done so."""
         try:
-            # Both times are of this host's clock: another process has beaten just now.
-            if time.time() - os.stat(self._path).st_mtime < INTERVAL / 2:
+            # Both times are of this host's clock: another process has beaten just now. Where the
+            # clock was set back, the last beat lies ahead.
+            if abs(time.time() - os.stat(self._path).st_mtime) < INTERVAL / 2:
                 return
         except OSError:
             pass

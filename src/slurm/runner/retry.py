@@ -18,8 +18,8 @@ def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run t
 
     agent = _agent()
     run = os.path.relpath(argv[1], agent.base)
-    deadline = time.time() + PATIENCE
-    while time.time() < deadline:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
         try:
             if retries.judge(agent, run, argv[2], CALM) is not None:
                 return 0

@@ -20,6 +20,9 @@ MOST_NODES = 1000
 FIRST_NODE_ADDRESS = 20
 #: The release from which on a node that joins may have another port than SlurmdPort.
 PORT_OF_ITS_OWN = "24.11"
+_SRUN_PORTS = (60001, 61000)
+#: So many of a container where hosts are several: docker runs a process for each.
+PUBLISHED_SRUN_PORTS = 60
 DEFAULT_NODES = (Nodes(names=("n1", "n2")),)
 
 _OF_THE_SYSTEM = ("root", "slurm", "munge", "mysql", "prometheus", "sshd", "nobody", "slurmrest")
@@ -52,6 +55,18 @@ def chosen_version(topology: Topology) -> str:
 def node_groups(topology: Topology) -> tuple[Nodes, ...]:
     """The groups of nodes, or the default two nodes."""
     return topology.nodes or DEFAULT_NODES
+
+
+def srun_ports(topology: Topology) -> tuple[int, int]:
+    """The ports that are named; else plenty, or few where each is published by the engine."""
+    asked = topology.network.srun_ports
+    if isinstance(asked, tuple):
+        return asked
+    if not any(group.host for group in topology.nodes):
+        return _SRUN_PORTS
+    here = sum(len(group.names) for group in topology.nodes if not group.host)
+    first = _SRUN_PORTS[0]
+    return first, min(first + PUBLISHED_SRUN_PORTS * (here + 1) - 1, 65535)
 
 
 def _unknown(way: Way, what: str, word: str, known: Iterable[str]) -> Finding:
@@ -253,7 +268,7 @@ def _joining(topology: Topology, used: set[str]) -> Iterator[Finding]:
             fix = "write shared = false, or shared_source with the directory there"
             yield ("hosts", number), what, fix
     here = sum(len(group.names) for group in topology.nodes if not group.host)
-    first, last = topology.network.srun_ports
+    first, last = srun_ports(topology)
     if last - first + 1 < 4 * (here + 1):
         what = f"{last - first + 1} ports are too few for {here} nodes and the login node"
         yield ("network", "srun_ports"), what, f"name {4 * (here + 1)} or more: srun takes four"
@@ -261,7 +276,7 @@ def _joining(topology: Topology, used: set[str]) -> Iterator[Finding]:
 
 def _ports(topology: Topology) -> Iterator[Finding]:
     taken: dict[int, str] = {}
-    first, last = topology.network.srun_ports
+    first, last = srun_ports(topology)
     monitoring = topology.monitoring
     ports: list[tuple[Way, int, bool]] = [
         (("controller", "port"), topology.controller.port, True),

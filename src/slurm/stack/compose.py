@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slurm.stack.check import srun_ports
 from slurm.stack.image import Image, images
 from slurm.stack.plan import Node, Plan
 from slurm.stack.topology import Limit
+from slurm.stack.versions import at_least
 from slurm.stack.yaml import Alias, Anchor
 
 Service = dict[str, Any]
@@ -104,7 +106,7 @@ def slurm_service(plan: Plan, image: Image) -> Service:
         # auth/slurm looks in /etc/slurm otherwise, and no secret lies there.
         environment["SLURM_SACK_KEY"] = f"{plan.paths.keys}/slurm.key"
     if plan.several_hosts:
-        low, high = plan.topology.network.srun_ports
+        low, high = srun_ports(plan.topology)
         environment["SRUN_PORTS"] = f"{low}-{high}"
     shared = Anchor("environment", environment)
     return {"<<": Alias("service"), **_image(image), "environment": shared}
@@ -232,11 +234,21 @@ def _slurmrestd(plan: Plan) -> Service:
     return {
         **_service(plan, "slurmrestd", "slurmrestd"),
         **_published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
-        **_environment(SLURMRESTD_PORT=rest.port),
+        # Else it cuts the list of an array's waiting tasks after 64 letters.
+        **_environment(SLURMRESTD_PORT=rest.port, SLURM_BITSTR_LEN=0, **_openapi(plan)),
         "volumes": ["./shared:/etc/slurm:ro"],
         **_after(plan, "slurmctld", "slurmdbd"),
         "healthcheck": _health("slurmrestd"),
         **_limits(plan.topology.limits.slurmrestd),
+    }
+
+
+def _openapi(plan: Plan) -> dict[str, str]:
+    """The half of slurmrestd that asks slurmdbd ends it where there is none."""
+    if plan.topology.accounting:
+        return {}
+    return {
+        "SLURMRESTD_OPENAPI_PLUGINS": "slurmctld" if at_least(plan.version, "23.11") else "v0.0.38"
     }
 
 

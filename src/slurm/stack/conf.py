@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from slurm.api.unshared import FEATURE
 from slurm.model.hostlist import collapse_hostlist
 from slurm.model.units import format_duration
+from slurm.stack.check import srun_ports
 from slurm.stack.plan import SLURMD_PORT, Node, Plan
 from slurm.stack.topology import Partition
 
@@ -119,7 +120,7 @@ def _places(plan: Plan) -> list[str]:
         lines.append(f"SlurmctldLogFile={paths.logs}/slurmctld.log")
         lines.append(f"SlurmdLogFile={paths.logs}/slurmd-%n.log")
     if not plan.native:
-        low, high = plan.topology.network.srun_ports
+        low, high = srun_ports(plan.topology)
         ports = f"Include {OWN_PORTS}" if plan.several_hosts else f"SrunPortRange={low}-{high}"
         lines.append(ports)
     return lines

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from slurm.api.unshared import FEATURE, FILE_NAME
+from slurm.stack.check import srun_ports
 from slurm.stack.compose import (
     EDGE,
     Service,
@@ -94,7 +95,7 @@ def _net(plan: Plan, host: Host, node: Node, first: Node) -> Service:
     """All nodes of a host share one network, as processes of one host would."""
     if node != first:
         return {"network_mode": f"service:{first.hostname}", "extra_hosts": []}
-    low, high = plan.topology.network.srun_ports
+    low, high = srun_ports(plan.topology)
     last = plan.on_host(host.name)[-1].port
     own = f"{first.port}-{last}" if last > first.port else str(first.port)
     return {

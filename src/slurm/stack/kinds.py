@@ -231,7 +231,8 @@ NAME = text(
 )
 LABEL = text(_LABEL, "a host name: lower case letters, digits and -, at most 40")
 WORD = text(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", "a word of letters, digits and _ . + -")
-LINE = text(r"[^\n\r\x00]*\S[^\n\r\x00]*", "one line that is not empty")
+_PRINTED = r"[^\x00-\x08\x0a-\x1f\x7f]*"
+LINE = text(rf"{_PRINTED}[^\x00-\x20\x7f]{_PRINTED}", "one line that is not empty")
 PATH = text(
     r"/[A-Za-z0-9._/+@-]*", "an absolute path of letters, digits and . _ + @ -, nothing else"
 )

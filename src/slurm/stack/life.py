@@ -25,7 +25,7 @@ from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, p
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
-from slurm.stack.plan import services, subnets
+from slurm.stack.plan import auth_kind, services, subnets
 from slurm.stack.ports import free_ports, is_free
 from slurm.stack.read import FILE_NAME, parse_topology, read_topology
 from slurm.stack.record import PUBLISHED, Record
@@ -104,13 +104,15 @@ def check_same(record: Record, topology: Topology) -> None:
         "network.subnet": (record.site.subnet or subnet, subnet),
         # An empty place would be an empty queue.
         "controller.state": (proven.controller.state, topology.controller.state),
+        # Daemons that run would not know each other from the first one that changes.
+        "auth.kind": (auth_kind(proven, record.version), auth_kind(topology, record.version)),
     }
     for key, (now, asked) in fixed.items():
         if asked not in (now, "auto"):
             raise StackError(
                 f"{key} = {asked!r}, but the cluster in {record.directory} has {now!r}, which "
                 "cannot be changed",
-                hint="make another cluster in another directory",
+                hint=f"write {key} = {now!r} again, or make another cluster in another directory",
             )
 
 

@@ -16,6 +16,7 @@ from slurm.stack.check import (
     apart_nodes,
     chosen_version,
     node_groups,
+    srun_ports,
 )
 from slurm.stack.site import Gpu, Site
 from slurm.stack.topology import Nodes, Partition, Topology, User
@@ -144,7 +145,7 @@ class Plan:
 
     def srun_ports(self, service: str) -> tuple[int, int]:
         """The ports of srun in one container: those of a host publish different ones."""
-        low, high = self.topology.network.srun_ports
+        low, high = srun_ports(self.topology)
         sharing = [s for s in self.addresses if s == "login" or s.startswith("slurmd-")]
         if service not in sharing:
             return low, high

@@ -238,7 +238,12 @@ class Network:
     node_port: int = key(
         kinds.number(1024, 65000), 6830, "the first port of slurmd where hosts are several"
     )
-    srun_ports: tuple[int, int] = key(kinds.PORTS, (60001, 61000), "where srun waits for its steps")
+    srun_ports: tuple[int, int] | str = key(
+        kinds.either("auto", kinds.PORTS),
+        "auto",
+        "where srun waits for its steps; auto: 60 ports for the login node and each node of this "
+        "host where hosts are several, else 60001-61000",
+    )
 
 
 @dataclass(frozen=True)

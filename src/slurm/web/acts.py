@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from slurm.api.backend import JobKey
 from slurm.errors import CommandRefused
 from slurm.model.states import parse_state
+from slurm.monitor.source import rest_of
 from slurm.web.details import JOB_ID, Detail, command
 from slurm.web.sessions import Session
 from slurm.web.site import Site
@@ -59,9 +60,14 @@ def carry_out(site: Site, session: Session, found: Detail, act: Act, submit: str
     if row is None or not JOB_ID.match(found.job_id) or submit != str(row.submit):
         raise CommandRefused(f"job {found.job_id} is not in the queue any more")
     backend = site.cluster.backend
+    rest = rest_of(backend)
+    if rest is not None and not found.run:
+        rest(act.name, _elements(found, site))
+        return
     if backend.kind in ("embedded", "rest"):
         key = JobKey(found.job_id, found.run, float(row.submit or 0))
-        if not found.run or not backend.request(act.name, _elements(found, key, site)):
+        keys = [replace(key, job_id=job) for job in _elements(found, site)]
+        if not found.run or not backend.request(act.name, keys):
             raise CommandRefused(f"job {found.job_id} cannot be reached any more")
         return
     code, out, words = command(site, session, [*act.command, found.job_id])
@@ -70,9 +76,9 @@ def carry_out(site: Site, session: Session, found: Detail, act: Act, submit: str
         raise CommandRefused(said[-1] if said else f"{act.command[0]} ended with {code}")
 
 
-def _elements(found: Detail, key: JobKey, site: Site) -> list[JobKey]:
+def _elements(found: Detail, site: Site) -> list[str]:
     """Of an array as a whole, which these schedulers know by its elements alone, all of them."""
     rows = site.collector.view().snapshot
     base = f"{found.job_id}_"
     own = [r.job_id for r in rows.rows.values() if r.job_id.startswith(base)] if rows else []
-    return [replace(key, job_id=job) for job in own] or [key]
+    return own or [found.job_id]

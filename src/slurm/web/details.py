@@ -17,6 +17,7 @@ from slurm.efficiency import CallUse, RunUse, run_use
 from slurm.errors import CommandRefused, RunNotFound, SlurmError
 from slurm.model.states import parse_state
 from slurm.monitor.queue import JobRow
+from slurm.monitor.source import rest_of
 from slurm.web.logfiles import Piece
 from slurm.web.sessions import Session, run_as
 from slurm.web.site import Scene, Site
@@ -125,6 +126,9 @@ def _mine(record: Mapping[str, str], session: Session) -> bool:
 
 
 def _record(site: Site, session: Session, job_id: str) -> Mapping[str, str]:
+    rest = rest_of(site.cluster.backend)
+    if rest is not None:
+        return dict(rest("record", job_id))
     code, out, _ = command(site, session, scontrol_show_command(job_id))
     records = list(scontrol_records(out, "JobId", WHOLE_LINE)) if code == 0 else []
     if records:
@@ -160,6 +164,8 @@ def command(site: Site, session: Session, words: list[str]) -> tuple[int, str, s
     """Run one of Slurm's commands with the rights of the viewer."""
     if session.jwt:
         return run_as(session.jwt, words)
+    if rest_of(site.cluster.backend) is not None:
+        return 1, "", "over slurmrestd there are none"  # this machine's ask another cluster
     return site.cluster.backend.run([*_PLAIN, *words], 30)
 
 
@@ -255,6 +261,7 @@ def _own(site: Site, found: Detail) -> Why:
 
 def _pending(site: Site, scene: Scene, found: Detail) -> Why:
     base = found.job_id.partition("_")[0]
+    rest = rest_of(site.cluster.backend)
     whole, one = scontrol_show_command(base), scontrol_show_command(_one_of(found.row, base))
 
     def ask(words: list[str]) -> str:
@@ -262,7 +269,7 @@ def _pending(site: Site, scene: Scene, found: Detail) -> Why:
         code, out, _ = command(site, scene.session, one if words == whole else words)
         return out if code == 0 else ""
 
-    known = facts(ask, found.job_id)
+    known = facts(ask, found.job_id) if rest is None else rest("explain", found.job_id)
     group = scene.groups.get(base)
     known["running"] = group.counts["active"] if group is not None else 0
     reason = str(known["job"].get("Reason") or (found.row.reason if found.row else "") or "None")

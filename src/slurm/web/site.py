@@ -15,6 +15,7 @@ from slurm.errors import SlurmError
 from slurm.monitor.collector import Collector, View
 from slurm.monitor.events import Event
 from slurm.monitor.snapshot import Snapshot
+from slurm.monitor.source import rest_of
 from slurm.web.groups import Group, grouped
 from slurm.web.history import History, parse_past, past_command
 from slurm.web.kept import Bucket, Kept
@@ -109,6 +110,10 @@ class Site:
         with contextlib.suppress(SlurmError):
             if backend.kind == "embedded":
                 self.name = "embedded"
+                return
+            rest = rest_of(backend)
+            if rest is not None:
+                self.name = rest("cluster_name")
                 return
             commands = [show_config_command(), past_command(time.time())]
             told = [text if code == 0 else "" for code, text, _ in backend.look(commands, 60)]

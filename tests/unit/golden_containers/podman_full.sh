@@ -40,7 +40,8 @@ fi
 if ! podman image exists registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab; then
   ( flock 9; podman image exists registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab || podman pull --quiet --tls-verify=false registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab >&2 ) \
     9>> "${TMPDIR:-/tmp}/slurm-sdk-pull-$UID" || {
-    echo "slurm-sdk: the image registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab could not be pulled" >&2; exit 125; }
+    echo '"'"'slurm-sdk: the image registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab could not be pulled'"'"' >&2
+    exit 125; }
 fi
 # The container is no child of this process: Python ends itself when this one is gone.
 export SLURM_SDK_OWNER=$$

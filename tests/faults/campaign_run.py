@@ -1,0 +1,316 @@
+"""Does what a plan says on a real Slurm: starts the client, breaks things, mends them, asks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from breaking import BreakableSlurm, eventually
+from campaign_places import FarAway, clock_env, late_files, small_disk
+from campaign_plan import Fault, Plan
+from campaign_rules import Seen
+
+CLIENT = Path(__file__).with_name("campaign_client.py")
+SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM}
+DAEMONS = ("slurmctld", "slurmdbd", "mariadbd", "munged", "slurmd")
+#: Guards against hangs: of the client, of a judge, of the queue after the end.
+CLIENT_LIMIT, JUDGE_LIMIT, QUEUE_LIMIT = 240, 200, 90
+#: How long a job without a process may still be called running.
+GHOST = 10
+
+
+class Trial:
+    """One run of the campaign."""
+
+    def __init__(self, plan: Plan, slurm: BreakableSlurm, place: Path) -> None:
+        self.plan, self.slurm, self.place = plan, slurm, place
+        self.base, self.marks, self.said = place / "base", place / "marks", place / "said"
+        self.seen = Seen()
+        self.hit: list[str] = []
+        self.ghosts = 0
+        self.env = {**os.environ, **slurm.cluster.env}
+        self._mend: dict[Fault, Callable[[], None]] = {}
+        self.base.mkdir(mode=0o700)
+
+    def run(self) -> Seen:
+        """All of it; what was seen."""
+        with contextlib.ExitStack() as stack:
+            self._set_up(stack)
+            self._break_and_mend()
+            self.seen.judged = [self._judge(), self._judge()]
+            self.seen.left += list(self._left_behind())
+            if self.marks.exists():
+                self.seen.marks = self.marks.read_text().splitlines()
+            if self.said.exists():
+                lines = self.said.read_text().splitlines(keepends=True)
+                self.seen.said = [json.loads(line) for line in lines if line.endswith("\n")]
+        return self.seen
+
+    # ---- the client -----------------------------------------------------------------------------
+
+    def _set_up(self, stack: contextlib.ExitStack) -> None:
+        reach: dict[str, Any] = {"job_base_dir": str(self.base)}
+        env, prefix, clock = dict(self.env), [], {}
+        if self.plan.fault("disk"):
+            self.disk = stack.enter_context(small_disk(self.base))
+        if self.plan.fault("clock"):
+            self.offset = self.place / "offset"
+            clock = clock_env(self.offset)
+        if self.plan.fault("files"):
+            self.files = self.place / "files.pid"
+            prefix = stack.enter_context(late_files(self.base, self.files))
+        if self.plan.ssh:
+            # The login node's clock jumps, that of the agent, not the laptop's.
+            there = {**self.slurm.cluster.env, **clock}
+            self.far = stack.enter_context(FarAway(there, self.place))
+            reach.update(self.far.reach)
+            env = {k: v for k, v in env.items() if not k.startswith("SLURM")}
+            env["SLURM_SDK_SSH_DIR"] = str(self.far.sockets)
+            prefix = self.far.prefix
+        else:
+            env.update(clock)
+        order = {
+            "reach": reach,
+            "calls": [asdict(call) for call in self.plan.calls],
+            "marks": str(self.marks),
+            "said": str(self.said),
+        }
+        words = [*prefix, sys.executable, str(CLIENT), "work", json.dumps(order)]
+        with open(self.place / "client.err", "w") as error:
+            self.client = subprocess.Popen(
+                words, env=env, cwd=self.place, stdout=error, stderr=error
+            )
+        stack.callback(self.client.wait)
+        stack.callback(self.client.kill)
+
+    def _break_and_mend(self) -> None:
+        """Each fault at its moment, each mended at its own; then the end of the client."""
+        # How long Python takes to start says nothing: time counts from the client's first word.
+        _in_time(lambda: self.said.exists() or self.client.poll() is not None, CLIENT_LIMIT)
+        began = time.monotonic()
+        moments = [(fault.at, 0, fault) for fault in self.plan.faults]
+        moments += [(fault.at + fault.lasts, 1, fault) for fault in self.plan.faults]
+        for at, mended, fault in sorted(moments, key=lambda moment: moment[:2]):
+            time.sleep(max(0.0, began + at - time.monotonic()))
+            if mended:
+                self._mend.pop(fault, _nothing)()
+            else:
+                self._break(fault)
+        self.slurm.start_all()
+        self.slurm.resume_nodes()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.client.wait(CLIENT_LIMIT)
+        self.seen.client_code = self.client.poll()
+        self.seen.client_error = (self.place / "client.err").read_text()[-2000:]
+
+    # ---- faults ---------------------------------------------------------------------------------
+
+    def _break(self, fault: Fault) -> None:
+        kind = "daemon" if fault.victim in DAEMONS else fault.victim
+        mend = getattr(self, f"_break_{kind}")(fault)
+        if mend is not None:
+            self.hit.append(f"{fault.victim} {fault.how}")
+            self._mend[fault] = mend
+
+    def _break_daemon(self, fault: Fault) -> Callable[[], None]:
+        cluster = self.slurm.cluster
+        node = cluster.nodes[fault.node] if fault.victim == "slurmd" else None
+        if fault.how == "paused":
+            return self._paused(fault, cluster.pid(fault.victim, node) or 0)
+        if fault.how == "lost":
+            self.slurm.lose_node(str(node))
+        else:
+            cluster.stop_daemon(fault.victim, node, signal=SIGNALS[fault.how])
+
+        def mend() -> None:
+            self.slurm.start(fault.victim, node)
+            if fault.how == "lost":
+                self.slurm.resume_nodes()
+
+        return mend
+
+    def _break_client(self, fault: Fault) -> Callable[[], None] | None:
+        if self.client.poll() is not None:
+            return None
+        self.seen.client_ended = fault.how != "paused"
+        return self._signalled(fault, self.client.pid)
+
+    def _break_runner(self, fault: Fault) -> Callable[[], None] | None:
+        pid = self._soon(self._runner)
+        return self._signalled(fault, pid) if pid else None
+
+    def _break_slurmstepd(self, fault: Fault) -> Callable[[], None] | None:
+        pid = self._soon(lambda: above(self._runner(), "slurmstepd"))
+        return self._signalled(fault, pid) if pid else None
+
+    def _break_job(self, fault: Fault) -> Callable[[], None] | None:
+        """Slurm puts a job that runs and may be requeued back into the queue."""
+        words = ["squeue", "-h", "-t", "R", "-o", "%i"]
+        for job in self._asked(*words).split():
+            done = subprocess.run(
+                ["scontrol", "requeue", job], env=self.env, capture_output=True, timeout=60
+            )
+            if done.returncode == 0:
+                return _nothing
+        return None
+
+    def _break_disk(self, fault: Fault) -> Callable[[], None]:
+        self.disk.fill()
+        return self.disk.free
+
+    def _break_clock(self, fault: Fault) -> Callable[[], None]:
+        self.offset.write_text("+10d\n" if fault.how == "forward" else "-10d\n")
+        # A clock that was set stays so.
+        return _nothing
+
+    def _break_files(self, fault: Fault) -> Callable[[], None] | None:
+        if fault.how == "late":
+            return _nothing  # as it is all the time
+        pid = self._soon(lambda: int(self.files.read_text() or 0) if self.files.exists() else 0)
+        return self._paused(fault, pid) if pid else None
+
+    def _break_network(self, fault: Fault) -> Callable[[], None]:
+        self.far.cut()
+        self.seen.paused += fault.lasts
+        return self.far.join
+
+    def _break_connection(self, fault: Fault) -> Callable[[], None] | None:
+        pid = self._soon(self.far.session)
+        return self._signalled(fault, pid) if pid else None
+
+    def _signalled(self, fault: Fault, pid: int) -> Callable[[], None]:
+        if fault.how == "paused":
+            return self._paused(fault, pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, SIGNALS[fault.how])
+        return _nothing
+
+    def _paused(self, fault: Fault, pid: int) -> Callable[[], None]:
+        self.seen.paused += fault.lasts
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+
+        def go_on() -> None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        return go_on
+
+    def _soon(self, find: Callable[[], int]) -> int:
+        """The victim, which may come a little later; 0 when there is none."""
+        end = time.monotonic() + 10
+        while not (pid := find()) and time.monotonic() < end:
+            time.sleep(0.05)
+        return pid
+
+    def _runner(self) -> int:
+        """A process that runs a function of this run's."""
+        pids = [p for p, words in of_place(self.base) if "/slurm/runner/" in words]
+        return pids[self.plan.seed % len(pids)] if pids else 0
+
+    # ---- afterwards -----------------------------------------------------------------------------
+
+    def _asked(self, *words: str) -> str:
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=90)
+        return done.stdout
+
+    def _judge(self) -> dict[str, list[str]]:
+        done = subprocess.run(
+            [sys.executable, str(CLIENT), "judge", str(self.base)],
+            env=self.env,
+            cwd=self.place,
+            capture_output=True,
+            text=True,
+            timeout=JUDGE_LIMIT,
+        )
+        assert done.returncode == 0, f"the judge failed: {done.stderr[-2000:]}"
+        found: dict[str, list[str]] = json.loads(done.stdout)
+        return found
+
+    def _queued(self) -> list[list[str]]:
+        """Id, state and name of each job of this run's that Slurm has not ended."""
+        rows = self._asked("squeue", "-h", "-r", "-o", "%i %T %j %Z").splitlines()
+        return [row.split()[:3] for row in rows if f"{self.base}/" in row]
+
+    def _ghosts(self) -> list[str]:
+        """Jobs that only Slurm believes to run: it missed how they ended when a daemon died."""
+        alone = any(self.plan.fault(v) for v in ("slurmstepd", "slurmd", "slurmctld"))
+        if not alone or not self._queued() or of_place(self.base):
+            return []
+        time.sleep(GHOST)  # what has just ended is still told
+        queued = self._queued()
+        ghosts = [job for job, state, _ in queued if state in ("RUNNING", "COMPLETING")]
+        # What waits for a ghost is a small job of ours.
+        others = [name for _, state, name in queued if state == "PENDING"]
+        told = all(name.endswith((":retry", ":next")) for name in others)
+        return ghosts if told and not of_place(self.base) else []
+
+    def _left_behind(self) -> Iterator[str]:
+        """What is still there although every outcome is known, and after the sweep."""
+        if not _in_time(lambda: not self._queued() or self._ghosts(), QUEUE_LIMIT):
+            yield f"left in the queue: {self._queued()!r}"
+        if ghosts := self._ghosts():
+            self.ghosts = len(ghosts)
+            self._asked("scancel", *ghosts)
+            if not _in_time(lambda: not self._queued(), QUEUE_LIMIT):
+                yield f"cancelled, and left in the queue: {self._queued()!r}"
+        if not _in_time(lambda: not of_place(self.base), 30):
+            yield f"left running: {of_place(self.base)}"
+        sweep = ["gc", "--older-than", "0", "--keep", "0", "--yes"]
+        words = [sys.executable, "-m", "slurm.cli", *sweep, "--job-base-dir", str(self.base)]
+        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            yield f"slurm gc failed: {done.stdout}{done.stderr}"
+        for path in self.base.iterdir():
+            if not path.name.startswith(".") or path.name.startswith(".gone"):
+                yield f"left after gc: {path.name}: {sorted(p.name for p in path.iterdir())}"
+        for path in [*self.base.rglob("*.tmp"), *self.base.glob(".ids/*")]:
+            yield f"left after gc: {path.relative_to(self.base)}"
+
+
+def _nothing() -> None:
+    pass
+
+
+def _in_time(condition: Callable[[], Any], timeout: float) -> bool:
+    try:
+        eventually(condition, timeout)
+    except AssertionError:
+        return False
+    return True
+
+
+def of_place(place: Path) -> list[tuple[int, str]]:
+    """The processes whose command line names a directory."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                words = (
+                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                )
+                if f"{place}/" in words and int(folder.name) != os.getpid():
+                    found.append((int(folder.name), words))
+    return found
+
+
+def above(pid: int, name: str) -> int:
+    """The process of this name that a process descends from, 0 when there is none."""
+    while pid > 1:
+        with contextlib.suppress(OSError):
+            text = Path(f"/proc/{pid}/stat").read_text()
+            if text.partition("(")[2].rpartition(")")[0] == name:
+                return pid
+            pid = int(text.rpartition(")")[2].split()[1])
+            continue
+        return 0
+    return 0
