@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -57,14 +58,16 @@ FURTHER = {
     "monitor": watched,
 }
 SCENARIOS = {**RACES, **FURTHER}
-#: When rounds stop being added; what is under way still ends.
-FULL_S, QUICK_S = 1200, 120
+#: After so many seconds what is left is done as in a quick run; what is under way still ends.
+FULL_S, QUICK_S = 1320, 120
 RESULTS = REPOSITORY / "benchmarks" / "results.json"
 
 
 def main() -> int:
     """Measure, print, and write the results; 1 if a scenario failed or, if strict, a target."""
     asked = _arguments()
+    # Also a run that is told to end takes its cluster and its programs with it.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     if asked.page:
         kept = json.loads(RESULTS.read_text())
         page.write(REPOSITORY / "docs", report.from_json(kept), kept["facts"], kept["left_out"])

@@ -52,7 +52,7 @@ def over_ssh(ground: Ground) -> Section:
         settings=("LogLevel ERROR", "Subsystem sftp internal-sftp", "MaxSessions 10"),
     )
     base = str(ground.folder("ssh-jobs"))
-    count = 50 if ground.quick else 1000
+    count = 50 if ground.quick else 500
     rows: list[Row] = []
     held: list[Row] = []
     try:
