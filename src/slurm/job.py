@@ -56,15 +56,6 @@ class Job(JobView[T], Generic[T]):
     again: Again | None = None
     #: Who wants to hear of each change of state; it must neither wait nor ask.
     follower: Callable[[Job[Any]], None] | None = None
-    # What few jobs ever set stands here: an object with more than thirty attributes of its own no
-    # longer shares their names with its like, and a job of a long array would take a third more.
-    container: str | None = None
-    returned: Returned | None = None
-    unknown_since: float | None = None
-    silent_since: float | None = None
-    untrusted: str | None = None
-    _failure: Failure | None = None
-    _twin: Job[Any] | None = None
 
     def __init__(
         self,
@@ -87,9 +78,13 @@ class Job(JobView[T], Generic[T]):
         self._decoded: tuple[Any, BaseException | None] | None = None
         self._decoding = threading.Lock()
         self._verdict: Verdict | None = None
+        self._failure: Failure | None = None
         self.dependent = dependency
+        self.container: str | None = None
         self.is_workflow = workflow
+        self.returned: Returned | None = None
         self._followers: list[Callable[[], None]] = []
+        self._twin: Job[Any] | None = None
         self._run = run
         self.name = name
         self.index = index
@@ -104,16 +99,7 @@ class Job(JobView[T], Generic[T]):
             requeue=bool(options.get("requeue")),
             every_rank=bool(options.get("all_ranks")),
         )
-<<<<<<< HEAD
         self.notes = Notes()
-=======
-        # What follows is the watcher's notebook about this job.
-        self.asking = 0
-        self.asked_at = 0.0
-        self.over_since: float | None = None
-        #: When it last wrote, began to run or began to be watched; its node's beats are apart.
-        self.heard_at = time.monotonic()
->>>>>>> s4-bench-job
 
     def assign(self, job_id: str) -> None:
         """Take the id that the scheduler gave; of an array the part's, to which ours is added."""
