@@ -17,6 +17,7 @@ from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
 from benchmarks.libraries import LIBRARIES, OURS, RAW, Library
 from benchmarks.peer import PeerFailed
+from benchmarks.race import one_line
 from slurm import Cluster, task
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "ssh"
@@ -88,7 +89,7 @@ def _raced(
             try:
                 found[library.key] = _theirs(ground, library, reach)
             except PeerFailed as error:
-                ground.leave_out(library.label, f"ssh at R = {trip} ms", str(error)[:200])
+                ground.leave_out(library.label, f"ssh at R = {trip} ms", one_line(error))
     rows = []
     for part, words in (("submits", SUBMIT), ("results", RESULTS)):
         for library in LIBRARIES:
