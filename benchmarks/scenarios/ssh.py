@@ -17,6 +17,7 @@ from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
 from benchmarks.libraries import LIBRARIES, OURS, RAW, Library
 from benchmarks.peer import PeerFailed
+from benchmarks.race import one_line
 from slurm import Cluster, task
 
 _TESTS = Path(__file__).resolve().parents[2] / "tests" / "ssh"
@@ -52,7 +53,7 @@ def over_ssh(ground: Ground) -> Section:
         settings=("LogLevel ERROR", "Subsystem sftp internal-sftp", "MaxSessions 10"),
     )
     base = str(ground.folder("ssh-jobs"))
-    count = 50 if ground.quick else 1000
+    count = 50 if ground.quick else 500
     rows: list[Row] = []
     held: list[Row] = []
     try:
@@ -88,7 +89,7 @@ def _raced(
             try:
                 found[library.key] = _theirs(ground, library, reach)
             except PeerFailed as error:
-                ground.leave_out(library.label, f"ssh at R = {trip} ms", str(error)[:200])
+                ground.leave_out(library.label, f"ssh at R = {trip} ms", one_line(error))
     rows = []
     for part, words in (("submits", SUBMIT), ("results", RESULTS)):
         for library in LIBRARIES:
