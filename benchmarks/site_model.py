@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plot import log_chart
-from slurm import Cluster, rundir, task, watcher
+from slurm import Cluster, rundir, task, watched, watcher
 from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.rundir import records
@@ -321,12 +321,12 @@ def run(site: Site, load: Load) -> Cost:
     clock, cost = Clock(), Cost(load.items)
     real = watcher.time
     with tempfile.TemporaryDirectory(prefix="site-") as base, _counted_files():
-        watcher.time = clock  # type: ignore[assignment]
+        watcher.time = watched.time = clock  # type: ignore[assignment]
         try:
             slurm = ModelledSlurm(site, load, clock, cost, base)
             _drive(slurm, load, clock, cost, base)
         finally:
-            watcher.time = real
+            watcher.time = watched.time = real
     return cost
 
 
@@ -345,7 +345,7 @@ def _drive(slurm: ModelledSlurm, load: Load, clock: Clock, cost: Cost, base: str
     modelled, look_at, known = 0.0, 0.0, 0
     with watching.attention():
         while len(packed.order) < load.items or watching.open_jobs:
-            poll_at = watching._poll_at
+            poll_at = watching._pace.next
             event_at = slurm.events[0][0] if slurm.events else float("inf")
             soonest = min(look_at, poll_at, event_at)
             assert soonest < float("inf"), "the model stands still"

@@ -17,14 +17,14 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slurm import retry
 from slurm.errors import OptionError, PackagingError
+from slurm.followups import render_guard_script, render_next_script
 from slurm.model.option_table import OPTIONS
 from slurm.model.options import normalize, sbatch_flags
 from slurm.packaging.container import runtimes
 from slurm.packaging.container.engines import check_image
 from slurm.packaging.container.runtimes import Container, check_mount
-from slurm.rendering import Environment, Submission, render_job_script, render_next_script
+from slurm.rendering import Environment, Submission, render_job_script
 
 LIMIT = 60
 SHELL = ("setup", "teardown")
@@ -228,7 +228,7 @@ def test_the_small_scripts_beside_a_job_run_nothing(node: Node, text: str, which
     for name in ("account", "partition", "qos", "reservation", "wckey", "constraint", "job_name"):
         options |= accepted(name, text)
     job = node.job(options)
-    script = render_next_script(job) if which == "next" else retry.render_guard_script(job)
+    script = render_next_script(job) if which == "next" else render_guard_script(job)
     words = node.run(script)
     assert words[0] == "python" and f"{node.top}/base/run" in words
 
