@@ -164,11 +164,6 @@ PARSERS: dict[str, Parser] = {
     "entries": Parser(
         rundir.split_arguments, (ValueError,), (rundir.encode_arguments([b"one", b"two", b""]),)
     ),
-    "function": Parser(
-        lambda data: rundir.decode_function(data, "function.bin"),
-        (ValueError,),
-        (rundir.encode_function({"by": "reference", "target": "m:f"}, b"pickle"),),
-    ),
     "inbox": Parser(_file("1-0.json", lambda run: read_inbox(run, 0)), (), (b'{"step": 1}',)),
     "metadata": Parser(read_metadata, (), (b'{"task": "train"}',)),
     "environment": Parser(

@@ -67,7 +67,7 @@ class ArgumentFile:
         try:
             (count,) = _U64.unpack_from(self._data, len(_ARGS_MAGIC))
             (end,) = _U64.unpack_from(self._data, len(_ARGS_MAGIC) + _U64.size * (count + 1))
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise ValueError(f"{path} is cut short: its table is not whole") from error
         if end > len(self._data):
             raise ValueError(f"{path} is cut short: {len(self._data)} of {end} bytes are there")
