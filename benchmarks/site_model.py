@@ -32,8 +32,9 @@ from typing import Any
 
 from benchmarks.plot import log_chart
 from slurm import Cluster, rundir, task, watcher
-from slurm.api.backend import LocalBackend
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
+from slurm.rundir import records
 from slurm.runner import batches
 
 _VALUE = pickle.dumps(1.5)
@@ -301,18 +302,18 @@ _opened = [0]
 @contextlib.contextmanager
 def _counted_files() -> Iterator[None]:
     """Count the folders that are listed and the files that are opened to be read."""
-    real = rundir._grown
+    real = records._grown
 
     def counting(folder: str, *args: Any, **kwargs: Any) -> Any:
         with contextlib.suppress(OSError):
             _opened[0] += 1 + len(os.listdir(folder))
         return real(folder, *args, **kwargs)
 
-    rundir._grown = counting
+    records._grown = counting
     try:
         yield
     finally:
-        rundir._grown = real
+        records._grown = real
 
 
 def run(site: Site, load: Load) -> Cost:

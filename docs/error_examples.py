@@ -15,12 +15,13 @@ from slurm import errors
 from slurm.active import active_cluster
 from slurm.api import openssh
 from slurm.api.rest_client import RestClient, read_answer
-from slurm.api.slurm_answers import explain_sbatch_error
 from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_refusals import explain_sbatch_error
 from slurm.config import load_profile
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
 from slurm.model.options import normalize
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.packaging import check_packaging
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.container.build import no_python
@@ -147,6 +148,10 @@ EXAMPLES: dict[str, Example] = {
     "UnpicklableFunction": Example(
         _unpicklable_function,
         "A function of the script that runs travels with the globals that it uses.",
+    ),
+    "WrongArguments": Example(
+        lambda: ship_arguments(_train, [Call((), {"lokc": 1})], None),
+        "Also a `TypeError`, as Python itself would raise; nothing is submitted.",
     ),
     "PythonMismatch": Example(
         lambda: recorded(

@@ -17,10 +17,10 @@ from slurm.callbacks import contexts
 from slurm.cli import SECTIONS
 from slurm.cli.schema import answers
 from slurm.cli.schema import rows as fields
+from slurm.failure import FAILURES
 from slurm.model.options import OPTIONS
 from slurm.model.states import JobState
 from slurm.monitor.families import TOPICS
-from slurm.outcome import FAILURES
 from slurm.stack.topology import Topology
 
 sys.path.insert(0, str(Path(__file__).parent))

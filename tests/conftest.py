@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster
+
+# On a busy machine an example may take any time, which says nothing about the code.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
 _CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster", "preempting_cluster"}

@@ -9,7 +9,7 @@ from typing import Any
 from protocol import serve
 
 import slurm
-from slurm.api.backend import connect
+from slurm.api.connect import connect
 from slurm.monitor import Collector
 from slurm.monitor.exporter import Exporter, ExporterServer
 from slurm.monitor.serving import TURN

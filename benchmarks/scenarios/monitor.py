@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from benchmarks.figures import Row, Section
 from benchmarks.ground import Ground
 from benchmarks.peer import Peer
-from slurm.api.slurm_commands import command_env
+from slurm.api.slurm_environ import command_env
 from slurm.monitor.queue import queue_command
 
 ARRAYS, TASKS = 4, 10_000

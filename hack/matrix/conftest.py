@@ -56,7 +56,8 @@ def _over_rest() -> Iterator[None]:
         yield
         return
     import slurm.cluster
-    from slurm.api.backend import Backend, LocalBackend, RestSettings, connect
+    from slurm.api.backend import Backend
+    from slurm.api.connect import LocalBackend, RestSettings, connect
     from slurm.api.rest_scheduler import RestScheduler
 
     how = RestSettings(url, os.environ["MATRIX_TOKEN"])

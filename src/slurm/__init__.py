@@ -95,6 +95,7 @@ if TYPE_CHECKING:
         UpstreamFailed,
         UsageError,
         WorkerDied,
+        WrongArguments,
     )
     from slurm.executor import Executor
     from slurm.files import File
@@ -147,7 +148,7 @@ _ERRORS = (
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
     "SubmitLimit", "SubmitRefused", "TimeLimitReached", "TransferFailed", "UnpicklableArgument",
     "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
-    "WorkerDied",
+    "WorkerDied", "WrongArguments",
 )  # fmt: skip
 _CALLBACKS = (
     "BaseCallback", "BenchmarkCallback", "LoggerCallback", "NotifyCallback", "ProgressCallback",
@@ -173,7 +174,7 @@ __all__ = [
     "SubmitError", "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached",
     "Timings", "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
     "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
-    "task", "workflow",
+    "WrongArguments", "task", "workflow",
 ]  # fmt: skip
 
 

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from slurm import errors, rundir
-from slurm.api.backend import Backend, JobKey, LocalBackend
+from slurm.api.backend import Backend, JobKey
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.cluster import Cluster
 from slurm.job import Job
@@ -21,6 +22,7 @@ from slurm.model.options import normalize, sbatch_flags
 from slurm.model.parts import Cut, cut_map
 from slurm.model.units import GpuRequest, parse_duration
 from slurm.runner import inbox, pilot
+from slurm.target import Target
 from slurm.task import Task
 
 #: How often an open allocation tells its pilot that somebody is there.
@@ -55,13 +57,17 @@ class Allocation(Cluster):
     def __init__(
         self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
     ) -> None:
-        host = parent._how.hostname if parent._how is not None else None
         # How the parent is reached is its own: this one has the parent's backend.
-        kind = "local" if parent._beside else parent.backend_type
-        super().__init__(kind, packaging=parent.packaging, hostname=host)
-        self.backend_type = parent.backend_type
-        self._how, self._beside = parent._how, parent._beside
-        self.defaults = {k: v for k, v in parent.defaults.items() if k in _KEPT}
+        Target.__init__(
+            self,
+            parent.backend_type,
+            parent.directory,
+            parent._how,
+            packaging=parent.packaging,
+            callbacks=parent.callbacks,
+            defaults={k: v for k, v in parent.defaults.items() if k in _KEPT},
+        )
+        self._leave = []
         self.parent = parent
         self.job = job
         self.sdk_is_there = parent.sdk_is_there

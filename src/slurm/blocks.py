@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
+from slurm.evidence import Evidence
 from slurm.failure import Subject
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.results import Results
 from slurm.runner import block as block_runner
 from slurm.runner import inbox

@@ -23,8 +23,9 @@ from slurm.packaging.none import python_version
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
+    from slurm.plan import Plan
     from slurm.rendering import Environment
-    from slurm.submission import Plan, Submitter
+    from slurm.submission import Submitter
 
 log = logging.getLogger("slurm")
 

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
-from slurm import errors, rundir
-from slurm.active import active_cluster, enter, say_once
-from slurm.api.backend import Backend, LocalBackend, connect
+from slurm import errors
+from slurm.active import active_cluster, enter
+from slurm.api.backend import Backend
 from slurm.array import ArrayJob
 from slurm.batch import Batch
 from slurm.cache import target_of
-from slurm.callbacks.following import follow
 from slurm.callbacks.gathering import gather
 from slurm.inheritance import inherited
 from slurm.job import Job
-from slurm.journal import Journal, journal_for
-from slurm.metadata import read_metadata
 from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
-from slurm.model.parts import Cut, cut_map
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
-from slurm.reach import CONNECTION, DEFAULT_BASE, conf_reached, kind_of, reached, rest_reached
-from slurm.submission import Planner, Submitter, make_array, make_jobs
+from slurm.reach import DEFAULT_BASE, kind_of, reach, refuse_secrets
+from slurm.submission import Planner, Submitter
+from slurm.target import Target
 from slurm.task import Task
-from slurm.watcher import Watcher, watcher_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,8 +45,6 @@ __all__ = ["Cluster", "CommandResult", "active_cluster"]
 
 Upstream: TypeAlias = "Job[Any] | ArrayJob[Any] | Sequence[Job[Any] | ArrayJob[Any]]"
 
-BACKENDS = ("local", "embedded", "debug", "ssh", "rest")
-
 
 class CommandResult(NamedTuple):
     """How a program ended, and what it printed."""
@@ -61,7 +54,7 @@ class CommandResult(NamedTuple):
     stderr: str
 
 
-class Cluster:
+class Cluster(Target):
     """A place where tasks run: this machine's Slurm, the embedded scheduler, or the debugger.
 
     ```python
@@ -78,9 +71,6 @@ class Cluster:
     runs; `progress=False` shows no live lines where a terminal or a notebook would. All other
     keywords are defaults for the tasks' options.
     """
-
-    #: Whether calls run as steps of an allocation that this cluster stands for.
-    steps = False
 
     def __init__(
         self,
@@ -103,45 +93,45 @@ class Cluster:
         slurm_conf: str | os.PathLike[str] | None = None,
         **options: Unpack[TaskOptions],
     ) -> None:
-        backend_type = kind_of(backend_type, hostname)
-        if backend_type not in BACKENDS:
-            close = errors.nearest(str(backend_type), BACKENDS)
-            raise errors.OptionError(
-                f"backend_type={backend_type!r} is not known; this version has "
-                f"{errors.join_names([repr(b) for b in BACKENDS])}",
-                hint=f"did you mean {close!r}?"
-                if close
-                else 'leave it out: "local" is the default',
-            )
-        self.backend_type = backend_type
-        given = (username, port, identity_file, jump_host, ssh_options, remote_python)
-        self._how = reached(backend_type, hostname, given, connect_timeout, options)
-        self._beside = rest_reached(backend_type, rest_url, token_file) or conf_reached(
-            backend_type, slurm_conf
+        kind = kind_of(backend_type, hostname)
+        refuse_secrets(options)
+        how = reach(
+            kind,
+            {
+                "hostname": hostname,
+                "username": username,
+                "port": port,
+                "identity_file": identity_file,
+                "jump_host": jump_host,
+                "ssh_options": ssh_options,
+                "connect_timeout": connect_timeout,
+                "remote_python": remote_python,
+                "rest_url": rest_url,
+                "token_file": token_file,
+                "slurm_conf": slurm_conf,
+            },
         )
-        above = inherited(backend_type)
+        above = inherited(kind)
         own = None if packaging is None else check_packaging(packaging, "the cluster")
         outer = above.packaging and check_packaging(above.packaging, OUTER)
-        self.packaging = choose(own, outer or None)
-        #: What hears of this cluster's runs.
-        self.callbacks = gather(callbacks, progress)
-        self.defaults = merge(above.defaults, normalize(options, where="Cluster"))
-        self._base = _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE))
-        self._backend: Backend | None = None
-        self._connecting = threading.Lock()
+        super().__init__(
+            kind,
+            _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE)),
+            how,
+            packaging=choose(own, outer or None),
+            callbacks=gather(callbacks, progress),
+            defaults=merge(above.defaults, normalize(options, where="Cluster")),
+        )
         self._leave: list[Callable[[], None]] = []
-        self.sdk_is_there = False
-        self._batch: Batch | None = None
-        self._limits: dict[str, Any] | None = None
 
     # ---- other ways to make one -----------------------------------------------------------------
 
     @classmethod
     def from_env(cls, profile: str | None = None, **overrides: Any) -> Self:
         """The cluster of a profile in the nearest `Slurmfile.toml`, or in `$SLURMFILE`."""
-        from slurm.config import find_slurmfile, load_profile
+        from slurm.config import find_slurmfile, load_profile, override
 
-        return cls(**_override(load_profile(find_slurmfile(), profile), overrides))
+        return cls(**override(load_profile(find_slurmfile(), profile), overrides))
 
     @classmethod
     def from_file(
@@ -150,16 +140,16 @@ class Cluster:
         """The cluster of a profile in this Slurmfile."""
         from pathlib import Path
 
-        from slurm.config import load_profile
+        from slurm.config import load_profile, override
 
-        return cls(**_override(load_profile(Path(path), profile), overrides))
+        return cls(**override(load_profile(Path(path), profile), overrides))
 
     @classmethod
     def from_stack(cls, name: str, **overrides: Any) -> Self:
         """The cluster that `slurm cluster up` brought up under this name."""
-        from slurm.config import load_stack
+        from slurm.config import load_stack, override
 
-        return cls(**_override(load_stack(name), overrides))
+        return cls(**override(load_stack(name), overrides))
 
     @classmethod
     def from_backend(cls, backend: Backend, **options: Any) -> Self:
@@ -181,47 +171,6 @@ class Cluster:
                 self.journal.batch.send()
         finally:
             self._leave.pop()()
-
-    # ---- connection -----------------------------------------------------------------------------
-
-    @property
-    def backend(self) -> Backend:
-        """What carries the verbs; connected on first use."""
-        with self._connecting:
-            if self._backend is None:
-                self._backend = connect(self.backend_type, self._base, self._how or self._beside)
-                if self.backend_type == "local" and self._backend.kind == "embedded":
-                    say_once("no sbatch on this machine: jobs run on the embedded scheduler")
-            return self._backend
-
-    @property
-    def base(self) -> str:
-        """The directory of all runs, as the cluster sees it."""
-        backend = self.backend
-        if isinstance(backend, LocalBackend):
-            return backend.agent.base
-        return str(backend.hello()["base"])
-
-    @property
-    def directory(self) -> str:
-        """The same as it was given, without asking the cluster."""
-        return self._base
-
-    @property
-    def journal(self) -> Journal | None:
-        """The journal of the workflow that runs in this process, None outside of one."""
-        return journal_for(self)
-
-    @property
-    def watcher(self) -> Watcher:
-        """What learns how jobs end; clusters with the same target share it."""
-        return watcher_for(self.backend)
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """While somebody waits for results: files are read more often, and progress is shown."""
-        with self.watcher.attention(), self.callbacks.waiting():
-            yield
 
     # ---- submission -----------------------------------------------------------------------------
 
@@ -303,18 +252,6 @@ class Cluster:
         finally:
             self._batch = None
 
-    @property
-    def collecting(self) -> Batch | None:
-        """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
-        journal = self.journal if self._batch is None else None
-        return self._batch if journal is None else journal.batch
-
-    def send_batch(self) -> None:
-        """Submit what was collected so far."""
-        batch = self.collecting
-        if batch is not None:
-            batch.send()
-
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
         """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.
 
@@ -350,84 +287,18 @@ class Cluster:
 
     def attach(self, run: str | os.PathLike[str]) -> Any:
         """The job or array of a run again, by run name, path or job id, from any process."""
-        text = os.fspath(run)
-        name = self.backend.find_run(text)
-        metadata = read_metadata(self.backend.read(name, rundir.METADATA))
-        parts = range(len(metadata.get("parts") or (0,)))
-        found = {part: self.backend.find_job(name, part) for part in parts}
-        ids = {part: job for part, job in found.items() if job is not None}
-        if 0 not in ids:
-            raise errors.JobLost(
-                f"{name} was prepared, but no job of it was ever accepted by the scheduler",
-                hint="submit it again",
-            )
-        if "." in ids[0] and not self.steps:
-            from slurm.allocation import Allocation
+        from slurm.attaching import attach
 
-            return Allocation.of_step(self, name, ids[0]).attach(name)
-        jobs = make_jobs(self, name, metadata, ids)
-        follow(self, jobs)
-        for job in jobs:
-            job.watch()
-        self.watcher.refresh_run(name)
-        if not metadata.get("parts"):
-            return jobs[0]
-        array = make_array(self, name, str(metadata.get("task", name)), jobs)
-        element = next((job for job in jobs if job.bare == text), None)
-        return element or array
+        return attach(self, os.fspath(run))
 
     def cancel(self, jobs: Sequence[Job[Any]], *, children: bool = True) -> int:
         """Ask the scheduler to end jobs, all in one round trip; how many were asked.
 
         The children of workflows are cancelled too, unless `children=False`.
         """
-        for job in jobs:
-            job.sent()
-        asked = [job for job in jobs if not job.settled]
-        above = [job for job in asked if job.is_workflow and children]
-        for job in above:
-            self.backend.stop_workflow(job.run, job.index)
-        returning = [job for job in asked if job.again is not None]
-        if returning:
-            self.backend.stop_retry([(job.run, job.index) for job in returning])
-        for job in returning:
-            job.again.stopped = True  # type: ignore[union-attr]
-        for run in {job.run for job in returning}:
-            self.watcher.refresh_run(run)  # a retry may have been submitted meanwhile
-        keys = [job.key for job in asked if job.key is not None]
-        for job in asked:
-            job.watch()
-        for run in {job.run for job in asked if job.key is None}:
-            self.backend.stop_parts(run)
-        count = len(self.backend.request("cancel", keys)) if keys else 0
-        count += sum(self.backend.cancel_below(job.run, job.index) for job in above)
-        for job in asked:
-            if job.key is None:
-                job.give_up()
-                count += 1
-            else:
-                self.watcher.ask(job)
-        return count
+        from slurm.cancelling import cancel
 
-    # ---- how runs are placed and cut ------------------------------------------------------------
-
-    def place(self, run: str) -> str:
-        """Where a new run lies, relative to the base: what a workflow submits, below its own."""
-        return run if self.journal is None else self.journal.place(run)
-
-    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
-        """How a map of so many items is cut into arrays, by the limits of the scheduler."""
-        if count <= SMALL_ARRAY and not ask and self._limits is None:
-            return cut_map(count)
-        if self._limits is None:
-            self._limits = self.backend.limits()
-        limits = self._limits
-        return cut_map(
-            count,
-            max_array_size=_number(limits, "MaxArraySize", "max_array_size"),
-            max_submitted=_number(limits, "MaxSubmitJobs", "MaxJobCount", "max_job_count"),
-            one_by_one=throttled,
-        )
+        return cancel(self, jobs, children)
 
     def clear_cache(self, task: Task[..., Any] | None = None) -> int:
         """Forget the cached values of a task, or of all; how many there were. No run is deleted."""
@@ -491,11 +362,6 @@ class Cluster:
 
         return diagnose(self)
 
-    @property
-    def host(self) -> str:
-        """The login node, "" where the cluster is this machine's."""
-        return "" if self._how is None else self._how.name
-
     def __repr__(self) -> str:
         place = self.host and f"{self.host}:"
         return f"<Cluster {self.backend_type} {place}{self._base}>"
@@ -505,36 +371,6 @@ class Cluster:
         from slurm.html import cluster_html
 
         return cluster_html(self)
-
-
-def _override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
-    """A profile with other arguments put over it; options that exclude each other make way."""
-    own = {name: overrides[name] for name in overrides if name in _ARGUMENTS}
-    options = {name: value for name, value in overrides.items() if name not in _ARGUMENTS}
-    given = {name: value for name, value in profile.items() if name not in _ARGUMENTS}
-    kept = {name: profile[name] for name in profile if name in _ARGUMENTS}
-    if own.get("packaging") is not None:
-        chosen = check_packaging(own["packaging"], "the cluster")
-        own["packaging"] = choose(chosen, kept.get("packaging"))
-    return {
-        **kept,
-        **own,
-        **merge(given, options),
-        **{k: None for k in options if options[k] is None},
-    }
-
-
-#: What `Cluster` takes besides options of tasks.
-_ARGUMENTS = ("backend_type", "job_base_dir", "packaging", "callbacks", "progress", *CONNECTION)
-
-
-#: Arrays up to this size fit every scheduler, so its limits need not be asked for.
-SMALL_ARRAY = 200
-
-
-def _number(limits: dict[str, Any], *names: str) -> int | None:
-    found = [int(str(limits[n])) for n in names if str(limits.get(n, "")).isdigit()]
-    return min(found, default=None)
 
 
 def _check_base(path: str) -> str:

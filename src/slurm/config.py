@@ -10,7 +10,8 @@ from typing import Any
 
 from slurm.errors import ConfigError, OptionError, PackagingError, nearest
 from slurm.model.options import merge, normalize
-from slurm.packaging.choose import check_packaging
+from slurm.packaging.choose import check_packaging, choose
+from slurm.reach import CONNECTION
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -20,12 +21,11 @@ else:
 FILE_NAME = "Slurmfile.toml"
 DEFAULT_PROFILE = "default"
 
+#: What `Cluster` takes besides options of tasks.
+ARGUMENTS = ("backend_type", "job_base_dir", "packaging", "callbacks", "progress", *CONNECTION)
+
 #: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
-KEYS = (
-    *("backend_type", "job_base_dir", "packaging", "hostname", "username", "port"),
-    *("identity_file", "jump_host", "ssh_options", "connect_timeout", "remote_python", "rest_url"),
-    *("token_file", "slurm_conf", "options", "callbacks", "progress"),
-)
+KEYS = (*ARGUMENTS, "options")
 
 #: Those whose values are not text, and what they are.
 _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
@@ -274,3 +274,20 @@ def load_stack(name: str) -> dict[str, Any]:
             "[login] enabled = true into its cluster.toml, then: slurm cluster apply",
         )
     return dict(entry["cluster"])
+
+
+def override(profile: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """A profile with other arguments put over it; options that exclude each other make way."""
+    own = {name: overrides[name] for name in overrides if name in ARGUMENTS}
+    options = {name: value for name, value in overrides.items() if name not in ARGUMENTS}
+    given = {name: value for name, value in profile.items() if name not in ARGUMENTS}
+    kept = {name: profile[name] for name in profile if name in ARGUMENTS}
+    if own.get("packaging") is not None:
+        chosen = check_packaging(own["packaging"], "the cluster")
+        own["packaging"] = choose(chosen, kept.get("packaging"))
+    return {
+        **kept,
+        **own,
+        **merge(given, options),
+        **{k: None for k in options if options[k] is None},
+    }

@@ -37,8 +37,6 @@ class CallUse:
     cpu: float | None = None
     cpus: int | None = None
     memory: int | None = None
-    #: With file caches, which the kernel gives back when memory is short.
-    memory_with_cache: int | None = None
     memory_asked: int | None = None
     gpus: tuple[GpuUse, ...] = ()
 
@@ -107,7 +105,6 @@ def _call(
     )
     cpu = sum(u["cpu"] for u in said) if said else row.get("cpu")
     cpus = row.get("cpus") or sum(u["cpus"] for u in said) or _asked_cpus(options)
-    peak = max((u["group_peak"] for u in said if "group_peak" in u), default=None)
     memory = _memory(said) or _end(end, "peak") or row.get("peak") or None
     return CallUse(
         index=index,
@@ -115,7 +112,6 @@ def _call(
         cpu=cpu,
         cpus=cpus,
         memory=memory,
-        memory_with_cache=peak,
         memory_asked=_asked_memory(options, cpus) or _accounted_memory(row),
         gpus=tuple(GpuUse(**gpu) for usage in said for gpu in usage.get("gpus", ())),
     )

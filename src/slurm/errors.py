@@ -100,6 +100,12 @@ class UnpicklableFunction(UsageError):
     code = "SLURM-E121"
 
 
+class WrongArguments(UsageError, TypeError):
+    """A call does not fit the signature of its function."""
+
+    code = "SLURM-E122"
+
+
 class PythonMismatch(UsageError):
     """The job's Python cannot run what this Python sends."""
 

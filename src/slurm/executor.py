@@ -15,7 +15,7 @@ from slurm import errors
 from slurm.blocks import BEAT, Block, Waiting, died, in_order, run_here, wanted_blocks
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
-from slurm.packaging import Prepared, Request, prepare, sending
+from slurm.packaging import Prepared, Request, pickling, prepare
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.runner import block as block_runner
@@ -139,7 +139,7 @@ class Executor(concurrent.futures.Executor):
         name = str(getattr(function, "__name__", function))
         waiting = Waiting(future, number, name, chunk)
         shape = _any_call if chunk else function
-        with sending(self.cluster, prepared):
+        with pickling(self.cluster, prepared):
             shipped = ship_arguments(shape, [call], None if chunk else context)
         if shipped.upstream:
             raise errors.UsageError(
@@ -165,7 +165,7 @@ class Executor(concurrent.futures.Executor):
         if found is None:
             cluster, options = self.cluster, self._options
             prepared = prepare(Request(cluster, cluster.packaging, function, options))
-            with sending(self.cluster, prepared):
+            with pickling(self.cluster, prepared):
                 path = prepared.environment.path
                 data = ship_function(function, path, reason=prepared.by_value).data
             # The function is kept, so that its id stays its own.

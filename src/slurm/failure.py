@@ -9,13 +9,52 @@ from typing import Any
 
 from slurm import errors
 from slurm.api.slurm_commands import JobStatus
+from slurm.evidence import Evidence
 from slurm.model.states import JobState
 from slurm.model.units import format_duration, format_memory
-from slurm.outcome import FAILURES, Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.rundir import EXIT_NOT_VISIBLE, Record
 
 #: What Slurm reports as the signal of a job whose log it cannot open.
 _NO_LOG = 53
+
+#: State -> error class, what happened, what to do.
+FAILURES: dict[JobState, tuple[type[errors.JobError], str, str]] = {
+    JobState.FAILED: (errors.JobFailed, "failed", "read its log: job.stderr()"),
+    JobState.CANCELLED: (errors.JobCancelled, "was cancelled", ""),
+    JobState.TIMEOUT: (
+        errors.TimeLimitReached,
+        "ran into its time limit",
+        "ask for more, e.g. task.with_options(time='{time2}'), or stop in time: a function with a "
+        "`ctx: JobContext` parameter can look at ctx.should_stop",
+    ),
+    JobState.DEADLINE: (
+        errors.TimeLimitReached,
+        "could not end before its deadline",
+        "choose a later deadline, or ask for less time",
+    ),
+    JobState.OUT_OF_MEMORY: (
+        errors.JobOutOfMemory,
+        "was killed because its memory was used up",
+        "ask for more, e.g. task.with_options(mem='{mem2}')",
+    ),
+    JobState.NODE_FAIL: (
+        errors.NodeFailed,
+        "lost its node",
+        "submit it again; with requeue=True Slurm does so by itself",
+    ),
+    JobState.BOOT_FAIL: (
+        errors.NodeFailed,
+        "got a node that could not be made ready",
+        "submit it again; with requeue=True Slurm does so by itself",
+    ),
+    JobState.PREEMPTED: (
+        errors.JobPreempted,
+        "was preempted by a job of higher priority",
+        "submit with requeue=True, so that Slurm starts it again",
+    ),
+    JobState.REVOKED: (errors.JobLost, "was revoked by the federation", ""),
+}
 
 
 @dataclass(frozen=True)

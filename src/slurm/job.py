@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import pickle
 import threading
-import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,14 +14,16 @@ from slurm.api.backend import JobKey
 from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.donecalls import done_calls
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure
 from slurm.jobview import JobSnapshot, JobView, Timings
 from slurm.model.parts import Part
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
+from slurm.watched import Notes
 
 if TYPE_CHECKING:
     from slurm.batch import Batch
@@ -98,15 +99,7 @@ class Job(JobView[T], Generic[T]):
             requeue=bool(options.get("requeue")),
             every_rank=bool(options.get("all_ranks")),
         )
-        # What follows is the watcher's notebook about this job.
-        self.asking = 0
-        self.asked_at = 0.0
-        self.over_since: float | None = None
-        self.unknown_since: float | None = None
-        #: When it last wrote, began to run or began to be watched; its node's beats are apart.
-        self.heard_at = time.monotonic()
-        self.silent_since: float | None = None
-        self.untrusted: str | None = None
+        self.notes = Notes()
 
     def assign(self, job_id: str) -> None:
         """Take the id that the scheduler gave; of an array the part's, to which ours is added."""
@@ -267,28 +260,12 @@ class Job(JobView[T], Generic[T]):
             if self.returned is not None:
                 self.returned.look()
 
-    def learn(self, status: JobStatus | None, now: float) -> None:
-        """Take in the scheduler's answer; None means that it does not know the job."""
-        if status is None:
-            self.unknown_since = self.unknown_since or now
-            return
-        self.unknown_since = None
-        self.evidence.status = status
-        finished = self.evidence.state is not None and self.evidence.state.phase == "finished"
-        if finished:
-            self.over_since = self.over_since or now
-            self.evidence.over_count += 1
-        else:
-            self.over_since = None
-            self.evidence.over_count = 0
-
     def start_over(self, job_id: str) -> None:
         """Become the next attempt: another job of the same call."""
         self.assign(job_id)
         seen = self.evidence
         self.evidence = Evidence(seen.ranks, seen.requeue, seen.every_rank)
-        self.asking, self.asked_at, self.heard_at = 0, 0.0, time.monotonic()
-        self.over_since = self.unknown_since = self.silent_since = None
+        self.notes = Notes(untrusted=self.notes.untrusted)
 
     def give_up(self) -> None:
         """End a job that was never submitted, as cancelled."""
@@ -401,7 +378,7 @@ class Job(JobView[T], Generic[T]):
             self.options,
             lines,
             self.dependent,
-            self.untrusted,
+            self.notes.untrusted,
             self.container,
         )
 

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import errors, rundir
+from slurm.evidence import Evidence
 from slurm.logs import Log
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.retry import Again, Attempt, attempt
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.model.parts import Part
     from slurm.returned import Returned
+    from slurm.watched import Notes
 
 T = TypeVar("T")
 
@@ -73,7 +75,7 @@ class JobView(Future[T]):
     evidence: Evidence
     returned: Returned | None
     again: Again | None
-    silent_since: float | None
+    notes: Notes
     _verdict: Verdict | None
     _failure: Failure | None
 
@@ -153,8 +155,8 @@ class JobView(Future[T]):
         """Why the job waits or ended, in the scheduler's words; or what hinders the watching."""
         if self.returned is not None and not self.settled:
             return "waits for the jobs that it returned"
-        if self.silent_since is not None and not self.settled:
-            return f"silent since {time.ctime(self.silent_since)}"
+        if self.notes.silent_since is not None and not self.settled:
+            return f"silent since {time.ctime(self.notes.silent_since)}"
         if self.evidence.status is not None and self.evidence.status.reason:
             return self.evidence.status.reason
         return "" if self.settled else self.cluster.watcher.trouble or ""

@@ -20,9 +20,9 @@ from slurm import errors, rundir
 from slurm.batch import Batch
 
 if TYPE_CHECKING:
-    from slurm.cluster import Cluster
     from slurm.dependencies import Dependency
     from slurm.job import Job
+    from slurm.target import Target
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ def current_journal() -> Journal | None:
     return _current
 
 
-def journal_for(cluster: Cluster) -> Journal | None:
+def journal_for(cluster: Target) -> Journal | None:
     """The journal that submissions to this cluster go through; None outside of workflows."""
     found = _current
     if found is None or cluster.backend_type == "debug":

@@ -7,13 +7,12 @@ either settles the job or says what is still needed, so no combination is left t
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 
-from slurm import errors
-from slurm.api.slurm_commands import UNANSWERED, JobStatus
-from slurm.model.states import JobState, parse_state
-from slurm.rundir import ERROR, EXIT, EXIT_NOT_WRITTEN, VALUE, Event, Record
+from slurm.api.slurm_commands import UNANSWERED
+from slurm.evidence import Evidence
+from slurm.model.states import JobState
+from slurm.rundir import EXIT, EXIT_NOT_WRITTEN, Event
 
 #: How long a directory is read anew for a record that should be there (network file systems lag).
 RESULT_GRACE = 60.0
@@ -50,86 +49,6 @@ class Verdict(Enum):
     def settled(self) -> bool:
         """Whether the job is over."""
         return self not in (Verdict.ASK, Verdict.WAIT)
-
-
-@dataclass
-class Evidence:
-    """All that is known about one call of one job; grows as files and answers come in."""
-
-    ranks: int = 1
-    requeue: bool = False
-    #: Whether the value is the list of all ranks' values.
-    every_rank: bool = False
-    records: list[Record] = field(default_factory=list)
-    begins: dict[int, Event] = field(default_factory=dict)
-    starts: dict[int, Event] = field(default_factory=dict)
-    noted: set[int] = field(default_factory=set)
-    exits: dict[int, Event] = field(default_factory=dict)
-    status: JobStatus | None = None
-    #: Seconds since the scheduler first answered that it does not know the job.
-    unknown_for: float | None = None
-    #: Seconds since the scheduler first said that the job is over.
-    over_for: float | None = None
-    #: How many answers in a row said so.
-    over_count: int = 0
-    #: When the newest exit event was read, by this client's own clock; and seconds since then.
-    exit_at: float | None = None
-    exit_for: float | None = None
-    #: Seconds since the scheduler last answered, while it does not.
-    unreachable_for: float | None = None
-
-    def add(self, event: Event) -> None:
-        """Take in one event of this call."""
-        attempt = event.number("attempt")
-        if event.kind == "begin":
-            self.begins[attempt] = event
-        elif event.kind == "start":
-            self.starts.setdefault(attempt, event)
-        elif event.kind == "record":
-            self.noted.add(attempt)
-        elif event.kind == "exit":
-            self.exits[attempt] = event
-
-    @property
-    def state(self) -> JobState | None:
-        """The scheduler's last word, None when it was not asked or does not know the job."""
-        return None if self.status is None else parse_state(self.status.state)
-
-    @property
-    def attempt(self) -> int:
-        """The newest attempt that left a trace."""
-        traces = [*self.begins, *self.exits, *(r.attempt for r in self.records)]
-        return max(traces, default=0)
-
-    def value(self) -> Record | None:
-        """Rank 0's value; the first one is final."""
-        return next((r for r in self.records if r.kind == VALUE and r.rank == 0), None)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every rank whose value is wanted has left one: files of nodes come one by one."""
-        first = self.value()
-        if first is None or not self.every_rank:
-            return first is not None
-        there = {record.rank for record in self.records if record.kind == VALUE}
-        return len(there) >= int(first.header.get("ranks", 1))
-
-    def trouble(self) -> Record | None:
-        """The failure of the lowest rank that has one, of the newest attempt."""
-        newest = self.attempt
-        found = [r for r in self.records if r.kind in (ERROR, EXIT) and r.attempt == newest]
-        # A rank that was stopped because another failed has nothing of its own to say.
-        return min(found, key=lambda r: (bool(r.header.get("stopped")), r.rank), default=None)
-
-    def last_exit(self) -> Event | None:
-        """The exit event of the newest attempt."""
-        return self.exits.get(self.attempt)
-
-    @property
-    def ranks_oom(self) -> bool:
-        """Whether the script heard that a rank was killed for memory."""
-        event = self.last_exit()
-        return event is not None and "oom" in event.fields
 
 
 # ---- how the table looks at the evidence --------------------------------------------------------
@@ -374,44 +293,3 @@ def judge(seen: Evidence) -> Verdict:
         if all(p in (_ANY, k) for p, k in zip(pattern, key, strict=True)) and condition(seen):
             return verdict
     raise AssertionError(f"no row for {key}")  # the last row fits everything
-
-
-# ---- how the scheduler's states become errors ---------------------------------------------------
-
-#: State -> error class, what happened, what to do.
-FAILURES: dict[JobState, tuple[type[errors.JobError], str, str]] = {
-    JobState.FAILED: (errors.JobFailed, "failed", "read its log: job.stderr()"),
-    JobState.CANCELLED: (errors.JobCancelled, "was cancelled", ""),
-    JobState.TIMEOUT: (
-        errors.TimeLimitReached,
-        "ran into its time limit",
-        "ask for more, e.g. task.with_options(time='{time2}'), or stop in time: a function with a "
-        "`ctx: JobContext` parameter can look at ctx.should_stop",
-    ),
-    JobState.DEADLINE: (
-        errors.TimeLimitReached,
-        "could not end before its deadline",
-        "choose a later deadline, or ask for less time",
-    ),
-    JobState.OUT_OF_MEMORY: (
-        errors.JobOutOfMemory,
-        "was killed because its memory was used up",
-        "ask for more, e.g. task.with_options(mem='{mem2}')",
-    ),
-    JobState.NODE_FAIL: (
-        errors.NodeFailed,
-        "lost its node",
-        "submit it again; with requeue=True Slurm does so by itself",
-    ),
-    JobState.BOOT_FAIL: (
-        errors.NodeFailed,
-        "got a node that could not be made ready",
-        "submit it again; with requeue=True Slurm does so by itself",
-    ),
-    JobState.PREEMPTED: (
-        errors.JobPreempted,
-        "was preempted by a job of higher priority",
-        "submit with requeue=True, so that Slurm starts it again",
-    ),
-    JobState.REVOKED: (errors.JobLost, "was revoked by the federation", ""),
-}

@@ -253,7 +253,7 @@ class PackedRun:
             return
         verdict, record = self._fates[pack.index]
         item.evidence = replace(pack.evidence, records=[] if record is None else [record])
-        item.untrusted = pack.untrusted
+        item.notes.untrusted = pack.notes.untrusted
         item.settle(verdict)
 
     def outcome(self, index: int) -> Record | None:

@@ -56,8 +56,8 @@ def kept_frames(job: Job[Any]) -> list[KeptFrame]:
 
 def arguments_of(job: Job[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The arguments of a call as they were sent; values of other jobs stand as names."""
-    if job.untrusted:
-        raise errors.UntrustedRun(f"the arguments of {job.run} are not read: {job.untrusted}")
+    if job.notes.untrusted:
+        raise errors.UntrustedRun(f"the arguments of {job.run} are not read: {job.notes.untrusted}")
     backend, parts, offset = job.cluster.backend, [], 0
     while data := backend.read(job.run, rundir.ARGUMENTS, offset):
         parts.append(data)

@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any
 from slurm import errors
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend, RestSettings, SlurmSettings
+    from typing import TypeAlias
+
+    from slurm.api.backend import Backend
+    from slurm.api.connect import RestSettings, SlurmSettings
     from slurm.api.openssh import SshSettings
+
+    Reach: TypeAlias = SshSettings | RestSettings | SlurmSettings
+
+BACKENDS = ("local", "embedded", "debug", "ssh", "rest")
 
 #: Where runs lie that were told nothing else.
 DEFAULT_BASE = "~/slurm_jobs"
@@ -21,39 +28,40 @@ CONNECTION = (
     *("connect_timeout", "remote_python", "rest_url", "token_file", "slurm_conf"),
 )
 
-
 _SSH_ONLY = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
 
 
 def open_backend(arguments: Mapping[str, Any]) -> Backend:
     """The backend that `Cluster(**arguments)` has, for a look that needs nothing else of it."""
-    from slurm.api.backend import connect
+    from slurm.api.connect import connect
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
-    given = tuple(
-        arguments.get(name) or (() if name == "ssh_options" else None) for name in _SSH_ONLY
-    )
-    timeout = arguments.get("connect_timeout", 20.0)
-    how = reached(kind, arguments.get("hostname"), given, timeout, {})
-    rest = rest_reached(kind, arguments.get("rest_url"), arguments.get("token_file"))
-    local = conf_reached(kind, arguments.get("slurm_conf"))
     base = str(arguments.get("job_base_dir") or DEFAULT_BASE)
-    return connect(kind, base, how or rest or local)
+    return connect(kind, base, reach(kind, arguments))
 
 
 def kind_of(backend_type: str, hostname: str | None) -> str:
-    """The type of a backend; a host alone says that it is reached by ssh."""
+    """The type of a backend, checked; a host alone says that it is reached by ssh."""
+    if backend_type not in BACKENDS:
+        close = errors.nearest(str(backend_type), BACKENDS)
+        raise errors.OptionError(
+            f"backend_type={backend_type!r} is not known; this version has "
+            f"{errors.join_names([repr(b) for b in BACKENDS])}",
+            hint=f"did you mean {close!r}?" if close else 'leave it out: "local" is the default',
+        )
     return "ssh" if hostname is not None and backend_type == "local" else backend_type
 
 
-def reached(
-    backend_type: str,
-    hostname: str | None,
-    given: tuple[Any, ...],
-    connect_timeout: float,
-    options: Mapping[str, Any],
-) -> SshSettings | None:
-    """How the host is reached; None for a cluster that needs no connection."""
+def reach(backend_type: str, given: Mapping[str, Any]) -> Reach | None:
+    """How a cluster with these arguments is reached; None for one that needs no connection."""
+    # Each refuses what belongs to another type, so all three are asked.
+    ssh, rest = _ssh(backend_type, given), _rest(backend_type, given)
+    conf = _conf(backend_type, given)
+    return ssh or rest or conf
+
+
+def refuse_secrets(options: Mapping[str, Any]) -> None:
+    """No password is taken as an argument of a cluster."""
     secret = next((n for n in ("password", "passphrase", "token") if n in options), None)
     if secret is not None:
         raise errors.OptionError(
@@ -61,40 +69,43 @@ def reached(
             "list of processes",
             hint="use a key with an ssh-agent, or log in once by hand: slurm login HOST",
         )
-    if backend_type != "ssh":
-        for name, value in zip(_SSH_ONLY, given, strict=True):
-            if value:
-                raise errors.OptionError(
-                    f'{name}={value!r} is for backend_type="ssh" only',
-                    hint='Cluster(backend_type="ssh", hostname=...)',
-                )
-        if hostname is not None:
+
+
+def _ssh(backend_type: str, given: Mapping[str, Any]) -> SshSettings | None:
+    """How the login node is reached."""
+    hostname = given.get("hostname")
+    if backend_type == "ssh":
+        from slurm.api.openssh import settings
+
+        return settings(
+            hostname,
+            username=given.get("username"),
+            port=given.get("port"),
+            identity_file=given.get("identity_file"),
+            jump_host=given.get("jump_host"),
+            ssh_options=given.get("ssh_options") or (),
+            connect_timeout=given.get("connect_timeout", 20.0),
+            remote_python=given.get("remote_python"),
+        )
+    for name in _SSH_ONLY:
+        if given.get(name):
             raise errors.OptionError(
-                f"hostname={hostname!r} does not go with backend_type={backend_type!r}",
-                hint='leave backend_type out, or say backend_type="ssh"',
+                f'{name}={given[name]!r} is for backend_type="ssh" only',
+                hint='Cluster(backend_type="ssh", hostname=...)',
             )
-        return None
-    from slurm.api.openssh import settings
-
-    username, port, identity_file, jump_host, ssh_options, remote_python = given
-    return settings(
-        hostname,
-        username=username,
-        port=port,
-        identity_file=identity_file,
-        jump_host=jump_host,
-        ssh_options=ssh_options,
-        connect_timeout=connect_timeout,
-        remote_python=remote_python,
-    )
+    if hostname is not None:
+        raise errors.OptionError(
+            f"hostname={hostname!r} does not go with backend_type={backend_type!r}",
+            hint='leave backend_type out, or say backend_type="ssh"',
+        )
+    return None
 
 
-def rest_reached(
-    backend_type: str, url: str | None, token_file: str | os.PathLike[str] | None
-) -> RestSettings | None:
-    """How slurmrestd is reached; None for a cluster that has another way."""
+def _rest(backend_type: str, given: Mapping[str, Any]) -> RestSettings | None:
+    """How slurmrestd is reached."""
+    url, token_file = given.get("rest_url"), given.get("token_file")
     if backend_type == "rest" and url:
-        from slurm.api.backend import RestSettings
+        from slurm.api.connect import RestSettings
 
         return RestSettings(url, os.fspath(token_file) if token_file else None)
     if backend_type == "rest":
@@ -110,10 +121,9 @@ def rest_reached(
     return None
 
 
-def conf_reached(
-    backend_type: str, slurm_conf: str | os.PathLike[str] | None
-) -> SlurmSettings | None:
+def _conf(backend_type: str, given: Mapping[str, Any]) -> SlurmSettings | None:
     """Which of several clusters of this machine is meant; None: that of `SLURM_CONF`."""
+    slurm_conf = given.get("slurm_conf")
     if not slurm_conf:
         return None
     if backend_type != "local":
@@ -121,6 +131,6 @@ def conf_reached(
             f"slurm_conf={os.fspath(slurm_conf)!r} does not go with backend_type={backend_type!r}",
             hint='it names a cluster of this machine: backend_type="local"',
         )
-    from slurm.api.backend import SlurmSettings
+    from slurm.api.connect import SlurmSettings
 
     return SlurmSettings(os.path.abspath(os.path.expanduser(os.fspath(slurm_conf))))

@@ -104,7 +104,7 @@ def once(
 
 def recall_run(cluster: Cluster, journal: Journal, entry: Entry) -> list[Job[Any]] | None:
     """The jobs of a run that is in the journal; None: its sender died before it was submitted."""
-    from slurm.submission import make_jobs
+    from slurm.handles import make_jobs
 
     jobs = journal.jobs(entry.run)
     if jobs is None:

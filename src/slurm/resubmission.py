@@ -7,8 +7,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from slurm import rundir
+from slurm import rundir, sending
 from slurm.array import ArrayJob
+from slurm.handles import make_array
 from slurm.metadata import read_metadata
 from slurm.model.again import Retry
 from slurm.model.ids import make_run_name
@@ -19,9 +20,9 @@ from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.packaging.inherit import read_environment
 from slurm.packaging.sdk import sdk_hash
+from slurm.plan import Plan
 from slurm.recall import once
 from slurm.rendering import Environment, Submission
-from slurm.submission import Plan, make_array, send
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -70,7 +71,7 @@ def resubmit(
         cluster,
         function.target,
         arguments,
-        lambda names: send(cluster, plan, rundir.encode_arguments(chosen), names=names),
+        lambda names: sending.send(cluster, plan, rundir.encode_arguments(chosen), names=names),
     )
     return make_array(cluster, jobs[0].run, name, jobs)
 

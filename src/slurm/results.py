@@ -9,8 +9,9 @@ from typing import Any
 
 from slurm import errors
 from slurm.api.backend import Backend
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.rundir import VALUE, Record, checked_payload
 
 

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slurm import rundir
 from slurm.api import retry_rules
 from slurm.errors import OptionError
+from slurm.evidence import Evidence
 from slurm.model.again import Retry
-from slurm.model.options import sbatch_flags
-from slurm.outcome import Evidence, Verdict
-from slurm.rendering import Submission, directive, log_path, shell_quote
+from slurm.outcome import Verdict
+from slurm.rendering import Submission
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -151,24 +150,3 @@ def with_requeue(options: dict[str, object]) -> dict[str, object]:
     retry = options.get("retry")
     wanted = isinstance(retry, Retry) and (retry.preempted or retry.node_fail)
     return {**options, "requeue": True} if wanted and "requeue" not in options else options
-
-
-def render_guard_script(job: Submission) -> str:
-    """The script of the small job that judges a part of a run when it has failed."""
-    place = ("account", "partition", "qos", "reservation", "wckey", "constraint")
-    given = {name: job.options[name] for name in place if name in job.options}
-    flags: dict[str, str | None] = {
-        "job-name": f"{job.name}:retry",
-        "chdir": job.run,
-        **dict(sbatch_flags(given)),
-        "time": "10",
-        "output": log_path(job.run, f"{rundir.LOGS}/retry-%j.out"),
-        "dependency": f"afternotok:{rundir.PREVIOUS}",
-        "kill-on-invalid-dep": "yes",
-        "requeue": None,
-    }
-    lines = ["#!/bin/bash", *(directive(flag, value) for flag, value in flags.items())]
-    guard = shell_quote(f"{job.sdk}/slurm/runner/retry.py")
-    python = shell_quote(job.environment.bare_python)
-    command = f"exec {python} {guard} {shell_quote(job.run)} {rundir.TOKEN}"
-    return "\n".join([*lines, "", f"export SLURM_SDK_BASE={shell_quote(job.base)}", command]) + "\n"

@@ -8,11 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from slurm import rundir
 from slurm.model.ids import collapse_array_spec, expand_array_spec
 
 if TYPE_CHECKING:
-    from slurm.cluster import Cluster
     from slurm.job import Job
 
 #: The field of a value's record that names the jobs whose values belong into it.
@@ -96,6 +94,8 @@ class Returned:
             job.done()
 
     def _search(self) -> None:
+        from slurm.attaching import jobs_of_run
+
         try:
             for run, spec in self._waits.items():
                 wanted = set(expand_array_spec(spec))
@@ -136,17 +136,3 @@ class Returned:
     def loads(self, payload: bytes) -> Any:
         """The workflow's value with theirs in it; none of them may have failed."""
         return load(payload, lambda run, index: self.jobs[run, index].outcome()[0])
-
-
-def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
-    """The jobs of a run out of its directory; those of parts that wait have no id yet."""
-    from slurm.metadata import read_metadata
-    from slurm.submission import make_jobs
-
-    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
-    ids = dict(cluster.backend.read_run(run, {}, parts=True)["parts"])
-    if not ids and not metadata.get("parts"):
-        found = cluster.backend.find_job(run)
-        ids = {0: found} if found else {}
-    jobs = make_jobs(cluster, run, metadata, ids)
-    return jobs if jobs[0].packed is None else list(jobs[0].packed.array())

@@ -41,13 +41,13 @@ class Beats:
         for job in jobs:
             state = job.evidence.state
             if state is None or state.phase != "active":
-                job.heard_at = now
+                job.notes.heard_at = now
             host = _host(job)
-            silent = now - max(job.heard_at, self._heard.get(host, 0.0))
+            silent = now - max(job.notes.heard_at, self._heard.get(host, 0.0))
             if silent <= SILENT:
-                job.silent_since = None
-            elif job.silent_since is None:
-                job.silent_since = time.time() - silent
+                job.notes.silent_since = None
+            elif job.notes.silent_since is None:
+                job.notes.silent_since = time.time() - silent
                 fresh.setdefault(host, []).append(job)
         for host, found in fresh.items():
             _warn(host, found)
@@ -67,5 +67,5 @@ def _warn(host: str, jobs: list[Job[Any]]) -> None:
         first.name,
         f" and {others} more" if others else "",
         f"its node {first.node or host}" if first.node or host else "its node",
-        time.time() - (first.silent_since or 0.0),
+        time.time() - (first.notes.silent_since or 0.0),
     )

@@ -1,48 +1,41 @@
-"""Submission: one call of a task becomes a plan, and the plan a job."""
+"""Submission: the calls of one task, with its options, become a plan and then jobs."""
 
 from __future__ import annotations
 
-import functools
-import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-from slurm import errors, rundir
-from slurm.api.slurm_commands import honoured_variables
+from slurm import errors, rundir, sending
 from slurm.array import ArrayJob
-from slurm.cache import keys_file, submit_cached
-from slurm.callbacks.following import follow, preparing, submitting, tell_child
-from slurm.callbacks.travel import callbacks_file
-from slurm.dependencies import Dependency, may_return, returning
+from slurm.cache import submit_cached
+from slurm.callbacks.following import follow, preparing
+from slurm.dependencies import Dependency, returning
 from slurm.dependencies import render as render_dependency
-from slurm.inheritance import SECTION, describe
+from slurm.handles import make_array
 from slurm.job import Job
-from slurm.journal import metadata_of
 from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
-from slurm.model.packs import check_one_process, item_retry, plan_packs
-from slurm.model.parts import Cut, Part
+from slurm.model.packs import check_one_process, plan_packs
 from slurm.packaging import (
     PackagingGiven,
     Prepared,
     Request,
     check_packaging,
     choose,
+    pickling,
     prepare,
-    sending,
 )
 from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
-from slurm.packaging.sdk import sdk_files, sdk_hash
-from slurm.packed_run import PackedRun, PackJob, make_packs
+from slurm.packaging.sdk import sdk_hash
+from slurm.plan import Plan
 from slurm.recall import once
-from slurm.rendering import Environment, Submission, render_job_script, render_next_script
-from slurm.retry import Again, policy_of, render_guard_script, with_requeue
+from slurm.rendering import Submission
+from slurm.retry import with_requeue
 from slurm.task import Task
 
 if TYPE_CHECKING:
@@ -51,92 +44,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a call or a map would submit; `str()` of it is for people."""
-
-    name: str
-    submission: Submission
-    function: ShippedFunction
-    arguments: ShippedArguments
-    cut: Cut | None
-    upstream: tuple[Dependency, ...]
-    #: What packaging decided.
-    prepared: Prepared
-    #: Under which keys the values of the calls are cached.
-    keys: tuple[str | None, ...] = ()
-
-    @property
-    def environment(self) -> Environment:
-        """How Python starts on the node."""
-        return self.submission.environment
-
-    @property
-    def options(self) -> dict[str, object]:
-        """The merged options."""
-        return dict(self.submission.options)
-
-    @property
-    def by(self) -> str:
-        """How the function travels: by reference or by value."""
-        return self.function.by
-
-    @property
-    def script(self) -> str:
-        """The sbatch script, of a long map that of its first part."""
-        return self.scripts[0]
-
-    @functools.cached_property
-    def scripts(self) -> tuple[str, ...]:
-        """The sbatch script of each part."""
-        if self.cut is None:
-            return (render_job_script(self.submission),)
-        return tuple(render_job_script(self._of_part(part)) for part in self.cut.parts)
-
-    def _of_part(self, part: Part) -> Submission:
-        whole = self.submission
-        dependency = whole.dependency
-        if part.number and whole.throttle and self.cut is not None:
-            # The throttle is one per array: it holds over all when one follows the other.
-            after = f"afterany:{rundir.PREVIOUS}"
-            dependency = f"{dependency},{after}" if dependency else after
-        return replace(whole, array=part, dependency=dependency)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{self.name}: {self._shape()}",
-            f"  function   by {self.by}: {self.function.why}",
-            f"  python     {self.environment.python}",
-            f"  packaging  {self.environment.kind}: {self.environment.why}",
-            f"  run        {self.submission.run}",
-        ]
-        if self.submission.dependency:
-            lines.append(f"  waits for  {self.submission.dependency}")
-        if policy_of(self.submission) is not None:
-            retry = self.options["retry"]
-            lines.append(f"  retry      {retry}; a small job guards each one that is submitted")
-        acting = honoured_variables(os.environ, options_set(self.script))
-        lines += [f"  honoured   {name}={value}" for name, value in sorted(acting.items())]
-        return "\n".join(lines) + "\n\n" + self.script
-
-    def _shape(self) -> str:
-        if self.cut is None:
-            return "one job, one call of sbatch"
-        parts, pack = self.cut.parts, self.submission.pack
-        items = sum(part.size for part in parts)
-        packed = f"{pack}: " if pack is not None else ""
-        if len(parts) == 1:
-            return f"{packed}one array of {items}, one call of sbatch"
-        now = min(self.cut.at_once, len(parts))
-        what = "items" if pack is None else "jobs"
-        return (
-            f"{packed}{items} {what} in {len(parts)} arrays of at most {parts[0].size} "
-            f"({self.cut.why}), "
-            f"{now} at once, {len(parts)} calls of sbatch"
-        )
 
 
 class Code(NamedTuple):
@@ -300,7 +207,7 @@ class Submitter(Generic[P, T]):
         """The function as it is now, in the form in which it travels."""
         prepared = prepared or self.prepare()
         path, is_workflow = prepared.environment.path, self.task.is_workflow
-        with sending(self.cluster, prepared):
+        with pickling(self.cluster, prepared):
             shipped = ship_function(self.task.unwrapped, path, is_workflow, prepared.by_value)
         return Code(prepared, shipped)
 
@@ -319,7 +226,7 @@ class Submitter(Generic[P, T]):
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
             calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
-        with sending(self.cluster, code.prepared):
+        with pickling(self.cluster, code.prepared):
             return code, ship_arguments(function, calls, context, common, label=array)
 
     def plan_shipped(
@@ -369,7 +276,7 @@ class Submitter(Generic[P, T]):
     def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:
         """Submit a plan; one job for each of its calls. `names` are theirs in a workflow."""
         arguments = rundir.encode_arguments(list(plan.arguments.blobs))
-        return send(self.cluster, plan, arguments, watch, names)
+        return sending.send(self.cluster, plan, arguments, watch, names)
 
 
 class Planner(Generic[P]):
@@ -386,141 +293,6 @@ class Planner(Generic[P]):
     def map(self, items: Iterable[Any], **options: Any) -> Plan:
         """The plan of a map; takes what `task.map` takes."""
         return self._submitter.plan_map(items, **options)
-
-
-def send(
-    cluster: Cluster,
-    plan: Plan,
-    arguments: bytes,
-    watch: bool = True,
-    names: Sequence[str] = (),
-) -> list[Job[Any]]:
-    """Submit a plan in one round trip; one job for each of its calls."""
-    journal = cluster.journal
-    if journal is not None:
-        journal.note(names, plan.name, plan.submission.relative)
-    with submitting(cluster, plan) as told:
-        jobs = _submit(cluster, plan, arguments)
-        told += jobs
-    if journal is not None:
-        journal.keep(plan.submission.relative, jobs)
-        tell_child(cluster, journal, jobs)
-    for job in jobs:
-        job.options = plan.options
-    if watch:
-        follow(cluster, jobs)
-        for job in jobs:
-            job.watch()
-    return jobs
-
-
-def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
-    journal = cluster.journal
-    submission, submitted = plan.submission, time.time()
-    metadata = {**_metadata(plan, submitted), **metadata_of(journal)}
-    files = {
-        **{rundir.script_name(n): text.encode() for n, text in enumerate(plan.scripts)},
-        rundir.FUNCTION: plan.function.data,
-        rundir.ARGUMENTS: arguments,
-        rundir.METADATA: _json(metadata),
-        rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
-    }
-    for part in plan.cut.parts if plan.cut else ():
-        files[rundir.begun_name(part.number)] = rundir.none_begun(part.size)
-    policy = policy_of(submission)
-    if policy is not None:
-        files[rundir.RETRY] = _json(policy)
-        files[rundir.GUARD] = render_guard_script(submission).encode()
-    with sending(cluster, plan.prepared):
-        files.update(callbacks_file(cluster, plan.function.workflow))
-    if plan.keys:
-        files[rundir.CACHE_KEYS] = keys_file(plan.keys)
-    if plan.arguments.shared:
-        files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
-    waits = rundir.has_token(plan.script)
-    if len(plan.scripts) > 1 or waits:
-        files[rundir.NEXT] = render_next_script(submission).encode()
-    if not cluster.sdk_is_there:
-        cluster.backend.put_sdk(sdk_hash(), sdk_files())
-        cluster.sdk_is_there = True
-    cluster.watcher.start()
-    details: dict[str, Any] = {
-        "parts": len(plan.scripts),
-        "at_once": plan.cut.at_once if plan.cut else 1,
-        "env": _secret_values(plan.options),
-        "cwd": submission.workdir,
-        "options_set": options_set(plan.script),
-    }
-    submit = functools.partial(cluster.backend.submit_job, submission.relative, files)
-    try:
-        ids = _delivering(cluster, plan, lambda: submit(**details))
-    except errors.SubmitLimit:
-        # Even the first part was too much: its refusal teaches the limit.
-        smaller = _smaller(cluster, plan)
-        if smaller is None:
-            raise
-        return _submit(cluster, smaller, arguments)
-    return make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
-
-
-def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
-    """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
-    try:
-        return submit()
-    except errors.NotDelivered:
-        if plan.prepared.deliver is None:
-            raise
-    plan.prepared.deliver(cluster)
-    return submit()
-
-
-def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
-    """The same map in smaller parts, by the limits that were not asked for before."""
-    if plan.cut is None:
-        return None
-    count = sum(part.size for part in plan.cut.parts)
-    cut = cluster.cut(count, plan.submission.throttle is not None, ask=True)
-    return None if cut == plan.cut else replace(plan, cut=cut)
-
-
-def make_jobs(
-    cluster: Cluster, run: str, metadata: dict[str, Any], ids: Mapping[int, str]
-) -> list[Job[Any]]:
-    """The jobs of a run, out of its metadata and the ids of its parts."""
-    parts = [Part(*part) for part in metadata.get("parts") or ()]
-    places: list[tuple[Part | None, int]] = [
-        (part, i) for part in parts for i in range(part.offset, part.offset + part.size)
-    ]
-    kind: type[Job[Any]] = PackJob if metadata.get("pack") else Job
-    jobs = [
-        kind(
-            cluster,
-            run=run,
-            job_id=ids.get(part.number if part is not None else 0),
-            name=str(metadata.get("task", run)),
-            options=dict(metadata.get("options", {})),
-            submitted=float(metadata.get("submitted", 0.0)),
-            ranks=int(metadata.get("ranks", 1)),
-            index=index,
-            part=part,
-            dependency=bool(metadata.get("dependency")),
-            workflow=bool(metadata.get("workflow")),
-        )
-        for part, index in (places or [(None, 0)])
-    ]
-    for job in jobs:
-        job.container = metadata.get("container")
-    if metadata.get("returns"):
-        for job in jobs:
-            number = job.part.number if job.part is not None else 0
-            job.again = Again(metadata.get("retry"), str(number))
-    return make_packs(cluster, run, metadata, jobs) if metadata.get("pack") else jobs
-
-
-def make_array(cluster: Cluster, run: str, name: str, jobs: Sequence[Job[Any]]) -> ArrayJob[Any]:
-    """The handle of a map: of a packed one that of its items, not of the jobs that they share."""
-    packed: PackedRun | None = jobs[0].packed
-    return packed.array() if packed is not None else ArrayJob(cluster, run, name, jobs)
 
 
 def _workdir(cluster: Cluster, run: str, options: dict[str, object]) -> str:
@@ -549,51 +321,3 @@ def _absolute_logs(cluster: Cluster, options: dict[str, object]) -> dict[str, ob
     if "output" in changed and "error" not in changed:
         changed["error"] = changed["output"]
     return changed
-
-
-def _secret_values(options: dict[str, object]) -> dict[str, str]:
-    names = options.get("secrets") or ()
-    assert isinstance(names, Sequence)
-    missing = [str(name) for name in names if name not in os.environ]
-    if missing:
-        raise errors.OptionError(
-            f"secrets names {', '.join(missing)}, which this process's environment has not",
-            hint=f"export {missing[0]}=... before you start Python",
-        )
-    return {str(name): os.environ[str(name)] for name in names}
-
-
-def options_set(script: str) -> list[str]:
-    """The sbatch options that the script sets, for which SBATCH_* variables must not speak."""
-    lines = [line for line in script.splitlines() if line.startswith("#SBATCH --")]
-    return [line[len("#SBATCH --") :].partition("=")[0] for line in lines]
-
-
-def _metadata(plan: Plan, submitted: float) -> dict[str, Any]:
-    from slurm import __version__
-
-    return {
-        "format": 1,
-        "task": plan.name,
-        "target": plan.function.target,
-        "by": plan.by,
-        "options": plan.options,
-        "workdir": plan.submission.workdir,
-        "ranks": 2 if plan.submission.ranks else 1,
-        "parts": [list(part) for part in plan.cut.parts] if plan.cut else None,
-        "pack": list(plan.submission.pack) if plan.submission.pack else None,
-        "item_retry": item_retry(plan.submission.pack, plan.options),
-        "dependency": plan.submission.dependency,
-        "workflow": plan.function.workflow,
-        "container": plan.environment.details.get("image"),
-        "upstream": sorted({job.run for one in plan.upstream for job in one.jobs}),
-        "retry": policy_of(plan.submission),
-        "returns": policy_of(plan.submission) is not None or any(map(may_return, plan.upstream)),
-        "submitted": submitted,
-        "python": sys.version.split()[0],
-        "slurm_sdk": __version__,
-    }
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, indent=1, default=str).encode()

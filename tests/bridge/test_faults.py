@@ -16,7 +16,7 @@ from bridge_kubernetes import ControlPlane
 from bridge_slurm import SlurmRest
 
 from slurm.bridge.kube import MERGE, KubeError, Watched
-from slurm.bridge.kube_types import Namespace
+from slurm.bridge.kube_types import PodGroup
 from slurm.bridge.names import FINALIZER, HELD, JOB, REASON
 
 World = Callable[..., None]
@@ -316,7 +316,7 @@ def test_an_api_server_that_restarts_and_forgets_its_watches_loses_nothing(
 
 async def _an_expired_watch_lists_again(bed: Bed) -> None:
     """The API server that was just started remembers nothing of version 1: it answers 410."""
-    watched = Watched(bed.kube, "/api/v1/namespaces", Namespace, lambda old, new: None)
+    watched = Watched(bed.kube, "/api/v1/namespaces", PodGroup, lambda old, new: None)
     listed = watched._list
 
     async def stale() -> str:

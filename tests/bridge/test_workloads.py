@@ -10,8 +10,6 @@ from bridge_workloads import JOB_SET, LEADER_WORKERS, POD_GROUP, make
 from slurm.bridge.names import (
     JOB,
     LWS_GROUP,
-    LWS_GROUP_INDEX,
-    LWS_NAME,
     LWS_SIZE,
     LWS_WORKER_INDEX,
     POD_GROUP_LABEL,
@@ -35,7 +33,7 @@ def test_each_group_of_a_leaderworkerset_starts_together_with_the_set_s_wishes(
         leaders = await make(bed, _STATEFUL, "serve", spec, ownerReferences=[above])
 
         async def member(name: str, index: int) -> None:
-            labels = {LWS_NAME: "serve", LWS_GROUP: "key0", LWS_GROUP_INDEX: "0"}
+            labels = {LWS_GROUP: "key0"}
             await bed.create(
                 name,
                 labels={**labels, LWS_WORKER_INDEX: str(index)},

@@ -24,14 +24,14 @@ _BLOCK = re.compile(
 )
 
 # A page is written for a laptop; a machine that runs the tests may have Slurm's packages.
-_LAPTOP = "import slurm.api.backend\nslurm.api.backend._without_slurm = lambda: True\n"
+_LAPTOP = "import slurm.api.connect\nslurm.api.connect._without_slurm = lambda: True\n"
 
 # The same for the programs that a page's commands start; a job knows its scheduler.
 _LAPTOP_SITE = """\
 import os
 if "SLURM_JOB_ID" not in os.environ:
-    import slurm.api.backend
-    slurm.api.backend._without_slurm = lambda: True
+    import slurm.api.connect
+    slurm.api.connect._without_slurm = lambda: True
 """
 
 _RAISES = """\

@@ -127,11 +127,24 @@ def test_what_failed_runs_again_and_the_rest_is_kept(cluster: Cluster, tmp_path:
     assert again.retry_failed() is again
 
 
-def test_results_come_in_the_order_of_items_or_of_their_ends(cluster: Cluster) -> None:
-    array = nap.map([1.2, 0.0], max_concurrent=2)
-    assert [job.result() for job in array.as_completed(WAIT)] == [0.0, 1.2]
-    assert sorted(array.results(WAIT, order="completed")) == [0.0, 1.2]
-    assert array.results(WAIT) == [1.2, 0.0]
+def test_results_come_in_the_order_of_items_or_of_their_ends(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+
+    @task
+    def wait_if(x: int) -> int:
+        while x and not go_on.exists():
+            time.sleep(0.05)
+        return x
+
+    array = wait_if.map([1, 0], max_concurrent=2)
+    ends = array.as_completed(WAIT)
+    assert next(ends).result() == 0
+    go_on.touch()
+    assert next(ends).result() == 1
+    assert sorted(array.results(WAIT, order="completed")) == [0, 1]
+    assert array.results(WAIT) == [1, 0]
     with pytest.raises(slurm.OptionError, match="order"):
         array.results(order="random")  # type: ignore[arg-type]
 
@@ -258,7 +271,7 @@ def test_an_array_can_be_found_again_whole_or_by_element(cluster: Cluster) -> No
 def test_a_map_longer_than_the_scheduler_takes_is_cut_and_stays_one_handle(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_array_size": 4}
         plan = cluster.explain(square).map(range(10))
@@ -272,7 +285,7 @@ def test_a_map_longer_than_the_scheduler_takes_is_cut_and_stays_one_handle(
 
 
 def test_a_window_goes_on_without_a_client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_job_count": 5}
         array = square.map(range(9))
@@ -292,7 +305,7 @@ def test_a_window_goes_on_without_a_client(tmp_path: Path, monkeypatch: pytest.M
 def test_cancelling_a_windowed_map_submits_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm.cluster.SMALL_ARRAY", 3)
+    monkeypatch.setattr("slurm.target.SMALL_ARRAY", 3)
     with Cluster("embedded", job_base_dir=tmp_path) as cluster:
         cluster._limits = {"max_job_count": 5}
         array = nap.map([300.0] * 9)

@@ -112,6 +112,12 @@ def test_each_element_of_an_array_is_told_of_and_the_whole_has_progress(
     assert (last["done"], last["total"]) == (3, 3)
 
 
+def test_the_steps_of_an_allocation_are_told_of(watched: Cluster, recorded: Recorded) -> None:
+    with watched.allocate(time="5min"):
+        assert square(3).result() == 9
+    assert recorded.hooks(name="square").count("on_completed") == 1
+
+
 def test_a_packed_map_tells_of_its_jobs_in_the_client_and_of_its_items_inside(
     watched: Cluster, recorded: Recorded
 ) -> None:

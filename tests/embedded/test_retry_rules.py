@@ -149,3 +149,9 @@ def test_the_script_of_a_retry_is_the_first_one_with_few_lines_changed() -> None
         "export SLURM_SDK_PART=1o",
         "export SLURM_SDK_OFFSET=10",
     ]
+
+
+def test_a_value_with_odd_line_ends_is_the_same_in_the_script_of_a_retry() -> None:
+    lines = "export A='x\x0cy\u2028z\rw'\nexport SLURM_SDK_PART="
+    part = Part("0r", "7", "0", 0, False, [0])
+    assert script_of(f"#!/bin/bash\n{lines}0\n", part, {}) == f"#!/bin/bash\n{lines}0r\n"

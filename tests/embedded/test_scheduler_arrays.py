@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_scheduler_bench import Bench, bench
 
-from slurm.api.slurm_answers import NodeStatus, PartitionStatus
+from slurm.api.slurm_site import NodeStatus, PartitionStatus
 
 __all__ = ["bench"]
 

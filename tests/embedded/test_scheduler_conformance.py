@@ -23,11 +23,12 @@ THEIRS = {
     "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", "SLURM_DISTRIBUTION", "SLURM_STEP_LAUNCHER_PORT",
     "SLURM_SRUN_COMM_PORT",
 }  # fmt: skip
-# What names the job, its place and its host, which are others.
+# What names the job, its place and its host, which are others; and the priority of who submitted,
+# who may be somebody with `nice`.
 DIFFERENT = {
     "SLURM_ARRAY_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_JOBID", "SLURM_JOB_ID",
     "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_NODELIST", "SLURM_STEP_NODELIST",
-    "SLURM_SUBMIT_DIR", "SLURMD_NODENAME",
+    "SLURM_PRIO_PROCESS", "SLURM_SUBMIT_DIR", "SLURMD_NODENAME",
 }  # fmt: skip
 
 # One worker has them all: each would bring up a Slurm of its own.

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from breaking import SOON, BreakableSlurm, eventually, runner_pid
 
-from slurm import Cluster, Job, JobContext, errors, outcome, task, watcher
+from slurm import Cluster, Job, JobContext, errors, outcome, pace, task, watcher
 
 
 def nap() -> Any:
@@ -39,8 +39,9 @@ def cluster(slurm: BreakableSlurm, tmp_path: Path) -> Cluster:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same behaviour with smaller numbers."""
     monkeypatch.setattr(outcome, "RESULT_GRACE", 3.0)
-    for name, value in {"POLL": 1.0, "FIRST_POLL": 1.0, "SWEEP": 1.0}.items():
-        monkeypatch.setattr(watcher, name, value)
+    monkeypatch.setattr(watcher, "SWEEP", 1.0)
+    for name in ("POLL", "FIRST_POLL"):
+        monkeypatch.setattr(pace, name, 1.0)
 
 
 # ---- nodes --------------------------------------------------------------------------------------
@@ -49,8 +50,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_lost_node_is_reported_within_a_poll_of_slurm_knowing(
     slurm: BreakableSlurm, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert watcher.POLL <= 30
-    monkeypatch.setattr(watcher, "POLL", 5.0)
+    assert pace.POLL <= 30
+    monkeypatch.setattr(pace, "POLL", 5.0)
     job = cluster.submit(nap(), nodelist="n1")(300)
     pid = runner_pid(job)
     eventually(lambda: cluster.watcher.polls)
@@ -61,7 +62,7 @@ def test_a_lost_node_is_reported_within_a_poll_of_slurm_knowing(
     assert error.node == "n1"
     assert "requeue=True" in str(error)
     # A slow machine may add some seconds of its own.
-    assert time.monotonic() - began < watcher.POLL + outcome.NODE_GRACE + 10
+    assert time.monotonic() - began < pace.POLL + outcome.NODE_GRACE + 10
     os.kill(pid, signal.SIGKILL)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from conftest import exporting, sbatch, until
-from slurm.api.backend import connect
+from slurm.api.connect import connect
 from slurm.monitor import Collector
 from slurm.monitor.collector import SELDOM, STALE
 

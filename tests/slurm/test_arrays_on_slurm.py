@@ -145,7 +145,7 @@ def test_a_map_beyond_the_limits_goes_out_in_parts_without_its_client(
 ) -> None:
     program = tmp_path / "client.py"
     program.write_text(
-        "import slurm.cluster\nslurm.cluster.SMALL_ARRAY = 5\n"
+        "import slurm.target\nslurm.target.SMALL_ARRAY = 5\n"
         "from slurm import Cluster, task\n"
         "@task(mem='50M')\n"
         "def mark(x):\n"

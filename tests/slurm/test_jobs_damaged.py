@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, Job, errors, outcome, rundir, task, watcher
+from slurm import Cluster, Job, errors, outcome, pace, rundir, task
 
 SOON = 60
 
@@ -25,7 +25,7 @@ def cluster(base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     # How long a missing record is waited for, and how often the scheduler is asked: only the
     # numbers are smaller here.
     monkeypatch.setattr(outcome, "RESULT_GRACE", 1.0)
-    monkeypatch.setattr(watcher, "REFILL", 0.1)
+    monkeypatch.setattr(pace, "REFILL", 0.1)
     with Cluster(job_base_dir=base) as cluster:
         yield cluster
 

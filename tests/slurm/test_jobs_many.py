@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, errors, silence, task, watcher
+from slurm import Cluster, errors, pace, silence, task, watcher
 
 SOON = 60
 COUNT = 1000
@@ -46,9 +46,9 @@ def test_a_thousand_jobs_in_flight_cost_two_threads_and_two_questions_a_minute(
         assert len({job.id for job in jobs}) == COUNT
         eventually(lambda: threading.active_count() <= threads)
         # The questions that follow a submission are over after some seconds.
-        time.sleep(watcher.FIRST_POLL + 2)
+        time.sleep(pace.FIRST_POLL + 2)
         calls, polls = scheduler.calls, cluster.watcher.polls
-        time.sleep(watcher.POLL / 3)
+        time.sleep(pace.POLL / 3)
         assert scheduler.calls - calls <= 1
         assert cluster.watcher.polls - polls <= 1
         assert threading.active_count() <= threads
@@ -83,8 +83,9 @@ def test_a_running_job_whose_node_falls_silent_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(silence, "SILENT", 3.0)
-    for name, value in {"FIRST_POLL": 1.0, "POLL": 1.0, "SWEEP": 1.0}.items():
-        monkeypatch.setattr(watcher, name, value)
+    monkeypatch.setattr(watcher, "SWEEP", 1.0)
+    for name in ("FIRST_POLL", "POLL"):
+        monkeypatch.setattr(pace, name, 1.0)
     go_on = tmp_path / "go on"
 
     def wait(path: str) -> str:

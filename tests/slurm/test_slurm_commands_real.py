@@ -6,8 +6,10 @@ import time
 
 import pytest
 
-from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
+from slurm.api import slurm_environ as environ
+from slurm.api import slurm_refusals as refusals
+from slurm.api import slurm_site as site
 
 # Far above what anything here takes: a guard against hangs only.
 LIMIT = 120
@@ -16,7 +18,7 @@ SLEEP = "sleep 600"
 
 def ask(command, cwd=None):
     """What the command answers: exit status, stdout, stderr."""
-    env = commands.command_env(os.environ)
+    env = environ.command_env(os.environ)
     done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, timeout=LIMIT)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -61,7 +63,7 @@ def sbatch(folder, text, *lines, cwd=None):
     script = folder / "script.sh"
     header = "".join(f"#SBATCH {line}\n" for line in ("--mem=50M", *lines))
     script.write_text(f"#!/bin/sh\n{header}{text}\n")
-    env = commands.submission_env(os.environ, ())
+    env = environ.submission_env(os.environ, ())
     command = commands.sbatch_command(str(script))
     done = subprocess.run(
         command, cwd=cwd or folder, env=env, capture_output=True, text=True, timeout=LIMIT
@@ -108,12 +110,17 @@ def odd_jobs(slurm_cluster, tmp_path_factory):
     return jobs
 
 
+def shown(job_id):
+    text = ask(commands.scontrol_show_command(job_id))[1]
+    (record,) = commands.scontrol_records(text, "JobId", commands.WHOLE_LINE)
+    return record
+
+
 @pytest.mark.parametrize("kind", ODD_NAMES)
 def test_the_working_directory_comes_whole(odd_jobs, kind):
     job_id, place = odd_jobs[kind]
     assert until_state(job_id, "COMPLETED").work_dir == place
-    (row,) = commands.parse_scontrol_jobs(ask(commands.scontrol_show_command(job_id))[1])
-    assert row.work_dir == place
+    assert shown(job_id)["WorkDir"] == place
     assert accounted(job_id, 0).work_dir == commands.accounted_path(place)
 
 
@@ -123,8 +130,7 @@ def test_an_exit_code_and_times_are_the_same_in_all_three(submit):
     listed = until_state(job_id, "FAILED")
     assert (listed.exit_code, listed.signal) == (3, None)
     assert abs(listed.submit - time.time()) < LIMIT
-    (shown,) = commands.parse_scontrol_jobs(ask(commands.scontrol_show_command(job_id))[1])
-    assert shown == listed
+    assert shown(job_id)["ExitCode"] == "3:0"
     record = accounted(job_id, since)
     assert (record.state, record.exit_code, record.end) == ("FAILED", 3, listed.end)
 
@@ -196,14 +202,14 @@ def test_a_job_that_was_never_there_is_unknown():
         commands.hold_command,
     ):
         stderr = ask(build("999999"))[2]
-        assert answers.is_unknown_job(stderr) and not answers.is_unreachable(stderr), build
+        assert refusals.is_unknown_job(stderr) and not refusals.is_unreachable(stderr), build
     assert commands.parse_sacct(ask(commands.sacct_command(["999999"], 0))[1]) == []
 
 
 def test_a_partition_that_does_not_exist_is_explained():
     code, _, stderr = ask(["sbatch", "--parsable", "-p", "nope", "--wrap", "true"])
     assert code != 0
-    reason, hint = answers.explain_sbatch_error(stderr)
+    reason, hint = refusals.explain_sbatch_error(stderr)
     assert "partition" in reason and "sinfo" in hint
 
 
@@ -220,20 +226,20 @@ def test_a_controller_that_is_not_there_is_unreachable(slurm_cluster, tmp_path, 
         commands.scontrol_show_command("1"),
         commands.scancel_command("1"),
         commands.requeue_command("1"),
-        answers.show_nodes_command(),
+        site.show_nodes_command(),
         ["sbatch", "--wrap", "true"],
     ):
         code, _, stderr = ask(command)
-        assert code != 0 and answers.is_unreachable(stderr), (command, stderr)
+        assert code != 0 and refusals.is_unreachable(stderr), (command, stderr)
 
 
 def test_nodes_partitions_settings_and_version_are_read(slurm_cluster):
-    nodes = answers.parse_nodes(ask(answers.show_nodes_command())[1])
+    nodes = site.parse_nodes(ask(site.show_nodes_command())[1])
     assert len(nodes) == 4 and all(node.cpus > 0 and node.memory > 0 for node in nodes)
-    (partition,) = answers.parse_partitions(ask(answers.sinfo_command())[1])
+    (partition,) = site.parse_partitions(ask(site.sinfo_command())[1])
     assert partition.default and partition.nodes == 4
     assert partition.cpus == sum(node.cpus for node in nodes)
-    settings = answers.parse_config(ask(answers.show_config_command())[1])
+    settings = site.parse_config(ask(site.show_config_command())[1])
     assert int(settings["MaxArraySize"]) > 0
-    version = answers.parse_version(ask(answers.version_command())[1])
+    version = site.parse_version(ask(site.version_command())[1])
     assert settings["SLURM_VERSION"].startswith("{}.{:02}".format(*version[:2]))

@@ -132,7 +132,7 @@ def test_what_is_no_request_ends_the_conversation(agent: Alone, data: bytes) -> 
     assert agent.process.wait(60) == 0
 
 
-@pytest.mark.parametrize("verb", ["__init__", "_path", "system", "scheduler"])
+@pytest.mark.parametrize("verb", ["__init__", "path", "system", "scheduler"])
 def test_only_its_verbs_can_be_asked_for(agent: Alone, verb: str) -> None:
     agent.ask("hello", "~/jobs", "none", [3, 11, 0], frames.PROTOCOL)
     text = agent.refuses(frames.encode({"id": 2, "verb": verb, "args": []}))

@@ -15,7 +15,7 @@ import pytest
 from lab import Lab
 from rest_site import Site, topology
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records
 from slurm.stack import life
 

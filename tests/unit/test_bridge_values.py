@@ -39,7 +39,7 @@ from slurm.bridge.nodes import (
 )
 from slurm.bridge.parameters import PARAMETERS, fields, problems
 from slurm.bridge.pod_writes import ungate
-from slurm.bridge.quantities import mebibytes_down, mebibytes_up, whole_up
+from slurm.bridge.quantities import mebibytes_up, whole_up
 from slurm.bridge.room import room_for
 from slurm.bridge.settings import Brakes, NodeSettings, Rule, Settings, parse_settings
 from slurm.bridge.translation import Claim, job_description, needs_of, read_claim
@@ -68,10 +68,6 @@ def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
 def test_a_quantity_is_rounded_up(text: str, whole: int, mib: int) -> None:
     assert whole_up(text) == whole
     assert mebibytes_up(text) == mib
-
-
-def test_what_a_node_offers_is_rounded_down() -> None:
-    assert mebibytes_down("2047Ki") == 1
 
 
 @pytest.mark.parametrize("text", ["", "x", "1Zi", "--1", "1 Gi", "1;rm"])

@@ -14,7 +14,7 @@ from typing import Annotated, get_type_hints
 import pytest
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.listing import find_run
 from slurm.cli import SECTIONS, _verb_first, build_app, overview, verbs
 from slurm.cli.completion import candidates

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm.api.reasons import parse_limits
-from slurm.api.slurm_answers import cpu_seconds, parse_all_jobs, parse_used
+from slurm.api.slurm_site import cpu_seconds, parse_all_jobs, parse_used
 from slurm.cost import budgets, cost_of
 from slurm.efficiency import CallUse, calls_of, percentile, rounded_memory, run_use
 from slurm.model.options import normalize
@@ -65,9 +65,7 @@ def test_percentiles_lie_between_the_values() -> None:
 
 
 def test_the_next_request_holds_the_largest_call_with_room() -> None:
-    calls = [
-        CallUse(i, 600.0, 500.0, 4, n * MIB, None, 4096 * MIB) for i, n in enumerate((50, 800))
-    ]
+    calls = [CallUse(i, 600.0, 500.0, 4, n * MIB, 4096 * MIB) for i, n in enumerate((50, 800))]
     use = run_use(calls, {"time": 36000})
     advice = {one.option: one for one in use.advice}
     assert advice["mem"].suggested == "960M" and advice["mem"].saves == "6272M for others"
@@ -76,12 +74,12 @@ def test_the_next_request_holds_the_largest_call_with_room() -> None:
 
 
 def test_a_call_that_came_near_to_its_memory_should_ask_for_more() -> None:
-    [one] = run_use([CallUse(0, 1.0, 1.0, 1, 95 * MIB, None, 100 * MIB)], {}).advice
+    [one] = run_use([CallUse(0, 1.0, 1.0, 1, 95 * MIB, 100 * MIB)], {}).advice
     assert one.option == "mem" and one.suggested == "128M" and not one.saves
 
 
 def test_who_asks_for_what_it_needs_is_left_alone() -> None:
-    assert run_use([CallUse(0, 600.0, 590.0, 1, 80 * MIB, None, 110 * MIB)], {}).advice == ()
+    assert run_use([CallUse(0, 600.0, 590.0, 1, 80 * MIB, 110 * MIB)], {}).advice == ()
 
 
 @pytest.mark.parametrize(("mib", "nice"), [(3, 16), (33, 48), (960.1, 1024), (5000, 5120)])

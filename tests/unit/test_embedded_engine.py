@@ -17,7 +17,7 @@ from slurm.api.embedded.engine import (
     outcome,
 )
 from slurm.api.embedded.request import Need
-from slurm.api.embedded.values import Dependency, Edge
+from slurm.api.sbatch_values import Dependency, Edge
 
 WELL = Facts(total=2, started=2, ended=2, failed=0, last_start=100)
 BADLY = Facts(total=2, started=2, ended=2, failed=1, last_start=100)

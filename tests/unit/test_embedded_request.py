@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm.api.embedded import values
+from slurm.api import sbatch_values as values
 from slurm.api.embedded.host import Machine
 from slurm.api.embedded.request import Need, Request, make_request, need_of
-from slurm.api.embedded.sbatch_lines import (
+from slurm.api.sbatch_lines import (
     BadRequest,
     add_environment,
     read_options,
     split_words,
 )
-from slurm.api.embedded.values import Dependency, EarlySignal, Edge
+from slurm.api.sbatch_values import Dependency, EarlySignal, Edge
 
 NOW = time.mktime((2030, 5, 17, 12, 30, 0, 0, 0, -1))
 MACHINE = Machine(cpus=8, memory_mb=16000, gpus=2)

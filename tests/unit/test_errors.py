@@ -30,6 +30,7 @@ def test_the_codes_that_users_may_have_written_down_do_not_change() -> None:
         "NoActiveCluster": "SLURM-E102",
         "ConfigError": "SLURM-E110",
         "UnpicklableArgument": "SLURM-E120",
+        "WrongArguments": "SLURM-E122",
         "SubmitRefused": "SLURM-E201",
         "JobFailed": "SLURM-E301",
         "JobCancelled": "SLURM-E302",

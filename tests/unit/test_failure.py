@@ -8,9 +8,10 @@ import pytest
 
 from slurm import errors, rundir
 from slurm.api.slurm_commands import JobStatus
+from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded, signal_name
 from slurm.model.states import JobState
-from slurm.outcome import Evidence, Verdict
+from slurm.outcome import Verdict
 from slurm.rundir import Event, Record
 
 

@@ -13,21 +13,15 @@ import pytest
 
 import slurm
 from pythons import of_version
+from slurm.api import bundle
 
 SOURCE = Path(str(slurm.__file__)).parent
 
-# On login nodes, whose system Python may be old.
+# On login nodes, whose system Python may be old: the agent, and what makes an environment there.
 FLOOR_3_6 = [
-    "api/__init__.py", "api/agent.py", "api/family.py", "api/listing.py", "api/reasons.py",
-    "api/retries.py", "api/retry_rules.py", "api/upkeep.py",
-    "api/slurm_answers.py", "api/slurm_commands.py", "api/slurm_scheduler.py", "runner/cache.py",
-    "api/unshared.py",
-    "api/frames.py", "api/places.py", "api/pushes.py", "api/pythons.py", "api/remote.py",
-    "api/door.py", "api/runtimes.py", "api/transfer.py", "runner/inbox.py", "rundir.py",
-    "model/__init__.py", "model/states.py", "model/ids.py", "api/store.py",
-    "runner/environment.py", "runner/environment_state.py", "runner/install.py", "runner/lease.py",
-    "runner/protected.py", "runner/batches.py",
-]  # fmt: skip
+    *(name.partition(".")[2].replace(".", "/") for name in bundle.MODULES),
+    *("runner/environment", "runner/install"),
+]
 # In the job, so that it can say what is wrong.
 FLOOR_3_8 = sorted(str(p.relative_to(SOURCE)) for p in (SOURCE / "runner").glob("*.py"))
 FLOOR_3_10 = sorted(str(p.relative_to(SOURCE)) for p in SOURCE.rglob("*.py"))
@@ -39,7 +33,9 @@ def _parse(name: str, version: tuple[int, int]) -> ast.Module:
 
 @pytest.mark.parametrize("name", FLOOR_3_6)
 def test_what_the_agent_needs_parses_on_python_3_6(name: str) -> None:
-    tree = _parse(name, (3, 6))
+    path = SOURCE / name
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    tree = _parse(str(file.relative_to(SOURCE)), (3, 6))
     for node in ast.walk(tree):
         # `feature_version` does not refuse these.
         assert not isinstance(node, ast.NamedExpr), f"{name}:{node.lineno}: walrus"
@@ -78,7 +74,7 @@ _AGENT = (
     + """
 import os, tempfile
 from slurm import rundir
-from slurm.api import agent, slurm_answers, slurm_commands
+from slurm.api import agent, slurm_commands, slurm_environ, slurm_refusals, slurm_site
 from slurm.model import ids, states
 run = tempfile.mkdtemp()
 for name in rundir.FOLDERS:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend
-from slurm.api.slurm_answers import only_looks
+from slurm.api.slurm_site import only_looks
 from slurm.errors import ConfigError, OptionError
 from slurm.monitor import Collector, JobEvent, NodeEvent, Snapshot, sharing
 from slurm.monitor.collector import BACK_OFF, LONGEST, STALE, pause
@@ -33,7 +33,7 @@ from slurm.monitor.queue import JobRow, memory_bytes, parse_queue
 from slurm.monitor.serving import Serving
 from slurm.monitor.tally import Histogram, Tally
 from slurm.monitor.webconfig import Passwords, WebConfig, load_web_config
-from slurm.stack.compose import EXPORTER_PORT
+from slurm.stack.services import EXPORTER_PORT
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11", "26.05")

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from slurm import outcome, rundir
 from slurm.api.slurm_commands import JobStatus
+from slurm.evidence import Evidence
+from slurm.failure import FAILURES
 from slurm.model.states import JobState
 from slurm.outcome import (
     EXIT_RAN_BEFORE,
     FAILURE_GRACE,
-    FAILURES,
     RESULT_GRACE,
     STALE,
-    Evidence,
     Verdict,
     judge,
 )

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm import rundir
-from slurm.errors import UnpicklableArgument, UsageError
+from slurm.errors import UnpicklableArgument, UsageError, WrongArguments
 from slurm.packaging.arguments import (
     Call,
     ShippedArguments,
-    WrongArguments,
     call_of,
     ship_arguments,
 )

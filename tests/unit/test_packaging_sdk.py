@@ -18,10 +18,15 @@ def test_the_copy_holds_slurm_and_cloudpickle_and_nothing_else() -> None:
     names = set(sdk_files())
     assert {name.partition("/")[0] for name in names} == {"slurm", "cloudpickle"}
     assert "slurm/runner/__main__.py" in names
-    assert "slurm/rundir.py" in names
+    assert "slurm/rundir/names.py" in names
     assert "cloudpickle/cloudpickle.py" in names
     assert all(name.endswith(".py") for name in names)
     assert not [n for n in names for part in CLIENT_ONLY if n.startswith(f"slurm/{part}")]
+
+
+def test_what_stays_at_home_is_a_part_of_the_package() -> None:
+    top = Path(str(slurm.__file__)).parent
+    assert [part for part in CLIENT_ONLY if not (top / part).is_dir()] == []
 
 
 def test_the_copy_is_byte_for_byte_what_is_installed() -> None:

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from slurm import rendering
 from slurm.errors import OptionError
 from slurm.model.options import normalize
+from slurm.prelude import PRELUDE
 from slurm.rendering import (
     Environment,
     Submission,
@@ -95,9 +95,8 @@ SUBMISSIONS = {
 
 def _shown(script: str) -> str:
     """The script with the part that is the same in all of them left out."""
-    prelude = rendering._PRELUDE.strip("\n")
-    assert prelude in script
-    return script.replace(prelude, "# ---- prelude.sh stands here ----")
+    assert PRELUDE in script
+    return script.replace(PRELUDE, "# ---- prelude.sh stands here ----")
 
 
 def _compare(name: str, text: str) -> None:
@@ -113,7 +112,7 @@ def test_the_script_is_the_recorded_one(name: str) -> None:
 
 
 def test_the_part_that_all_scripts_share_is_the_recorded_one() -> None:
-    _compare("prelude.sh", rendering._PRELUDE.strip("\n") + "\n")
+    _compare("prelude.sh", PRELUDE + "\n")
 
 
 def test_no_recorded_script_is_left_over() -> None:

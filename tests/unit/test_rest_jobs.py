@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_facts import facts
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.rest_rows import (

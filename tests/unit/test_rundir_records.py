@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from slurm import rundir
 from slurm.rundir import Identity, Record, decode_records, encode_record
 
-MARKER = rundir._MARKER
+MARKER = rundir.records._MARKER
 
 # Bytes that look like the beginning of a record are what a careless reader falls for.
 _payloads = st.one_of(

@@ -14,7 +14,7 @@ import pytest
 
 from slurm import rundir
 from slurm.api.agent import Agent
-from slurm.api.backend import LocalBackend
+from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.cli.gc import old_runs
 from slurm.runlist import ListedRun, RunList

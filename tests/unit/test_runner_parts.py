@@ -9,7 +9,8 @@ import pytest
 
 from slurm.runner import memory, ranks
 from slurm.runner.memory import OomCounter, counter_files, oom_kills
-from slurm.runner.run import dumps, exit_code, extend_path, identity
+from slurm.runner.run import dumps, extend_path, identity
+from slurm.runner.trouble import exit_code
 
 # ---- who ----------------------------------------------------------------------------------------
 

@@ -1,6 +1,5 @@
 """Builders and parsers of the Slurm commands, against recorded answers of every version."""
 
-import ast
 import json
 import os
 import re
@@ -10,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
+from slurm.api import slurm_environ as environ
+from slurm.api import slurm_refusals as refusals
+from slurm.api import slurm_site as site
 
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11", "26.05")
@@ -42,8 +43,9 @@ class Recorded:
         return [row for row in rows if row.job_id == self.ids[name]][-1]
 
     def show(self, name):
-        (row,) = commands.parse_scontrol_jobs(self.read("show-job-" + name))
-        return row
+        """What scontrol says of the job."""
+        text = self.read("show-job-" + name)
+        return list(commands.scontrol_records(text, "JobId", commands.WHOLE_LINE))
 
 
 @pytest.fixture(params=VERSIONS)
@@ -53,7 +55,7 @@ def recorded(request):
 
 # ---- states -------------------------------------------------------------------------------------
 
-# name: state, exit code, signal; the same in squeue and scontrol.
+# name: state, exit code, signal.
 OUTCOMES = {
     "running": ("RUNNING", None, None),
     "completed": ("COMPLETED", 0, None),
@@ -95,7 +97,10 @@ def test_squeue_tells_how_each_job_stands(recorded, name):
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_scontrol_tells_the_same_as_squeue(recorded, name):
-    assert recorded.show(name) == recorded.squeue(name)
+    (shown,) = recorded.show(name)
+    row = recorded.squeue(name)
+    told = (shown["JobId"], shown["JobState"], shown["JobName"], shown["WorkDir"])
+    assert told == (row.job_id, row.state, row.name, row.work_dir)
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -104,9 +109,9 @@ def test_sacct_tells_the_same_state_and_exit_code(recorded, name):
     assert (row.state, row.exit_code) == OUTCOMES[name][:2]
 
 
-def test_a_lost_node_is_told_by_all_three(recorded):
+def test_a_lost_node_is_told_by_both(recorded):
     # The exit code says nothing then: 0:0, 0:1 or 1:0, depending on version and command.
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         row = source("node_fail")
         assert row.state == "NODE_FAIL" and row.end is not None and row.nodes == "r2"
 
@@ -128,27 +133,27 @@ def test_who_cancelled_a_job_is_not_part_of_its_state_in_sacct(recorded):
 
 
 def test_times_are_epoch_seconds_in_order(recorded):
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         row = source("timeout")
         assert 1_700_000_000 < row.submit <= row.start < row.end
         assert 55 < row.end - row.start < 150
 
 
 def test_a_forecast_is_not_a_start_and_a_limit_is_not_an_end(recorded):
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         assert source("begin_time").start is None
         assert source("running").start is not None
         assert source("running").end is None
 
 
 def test_nodes_are_named_once_a_job_has_some(recorded):
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         assert source("running").nodes == "r1"
         assert source("held").nodes == ""
 
 
-def test_a_requeue_is_counted_by_all_three(recorded):
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+def test_a_requeue_is_counted_by_both(recorded):
+    for source in (recorded.squeue, recorded.sacct):
         assert source("requeued").restarts == 1
         assert source("node_fail_requeue").restarts == 1
         assert source("running").restarts == 0
@@ -174,8 +179,7 @@ def test_two_jobs_that_had_the_same_id_are_not_two_attempts_of_one(recorded):
 
 @pytest.mark.parametrize("name", ["odd", "odd_failed"])
 def test_a_directory_with_odd_characters_comes_whole(recorded, name):
-    for source in (recorded.squeue, recorded.show):
-        assert source(name).work_dir == recorded.odd
+    assert recorded.squeue(name).work_dir == recorded.odd
     assert recorded.sacct(name).work_dir == commands.accounted_path(recorded.odd)
 
 
@@ -190,12 +194,12 @@ def test_accounting_may_lose_letters_and_still_names_the_same_directory():
 
 def test_a_directory_of_300_characters_comes_whole(recorded):
     assert len(recorded.long) > 300
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         assert source("long").work_dir == recorded.long
 
 
 def test_a_name_with_odd_characters_comes_whole(recorded):
-    for source in (recorded.squeue, recorded.show, recorded.sacct):
+    for source in (recorded.squeue, recorded.sacct):
         assert source("odd").name == recorded.odd_name
 
 
@@ -216,7 +220,7 @@ def test_an_empty_queue_has_no_rows():
     assert commands.parse_squeue("") == []
     assert commands.parse_squeue("\n") == []
     assert commands.parse_sacct("") == []
-    assert commands.parse_scontrol_jobs("") == []
+    assert list(commands.scontrol_records("", "JobId", commands.WHOLE_LINE)) == []
 
 
 def test_a_job_that_accounting_does_not_know_has_no_rows(recorded):
@@ -231,8 +235,6 @@ def test_a_cut_answer_is_refused_and_never_half_believed(recorded):
         commands.parse_squeue("slurm is down for maintenance\x1f\x1e\n")
     with pytest.raises(commands.UnreadableAnswer, match="do not know"):
         commands.parse_sacct("a message of the day\n")
-    with pytest.raises(commands.UnreadableAnswer, match="JobState"):
-        commands.parse_scontrol_jobs("JobId=3 JobName=x\n")
 
 
 def test_a_state_that_nobody_knows_is_passed_on():
@@ -259,8 +261,10 @@ def test_squeue_gives_one_row_per_element_of_an_array(recorded):
 
 
 def test_scontrol_gives_one_record_per_element_of_an_array(recorded):
-    rows = commands.parse_scontrol_jobs(recorded.read("show-job-array"))
-    assert elements(recorded, rows) == ARRAY
+    found = {one["ArrayTaskId"]: one["JobState"] for one in recorded.show("array")}
+    begun = {str(n): state for n, state in ARRAY.items() if state != "PENDING"}
+    assert {**found, **begun} == found
+    assert [state for state in found.values() if state == "PENDING"] == ["PENDING"]
 
 
 def test_sacct_gives_one_row_per_element_of_an_array(recorded):
@@ -268,8 +272,9 @@ def test_sacct_gives_one_row_per_element_of_an_array(recorded):
 
 
 def test_scontrol_shows_one_element(recorded):
-    (row,) = commands.parse_scontrol_jobs(recorded.read("show-job-element"))
-    assert (row.job_id, row.state) == (recorded.ids["array"] + "_6", "RUNNING")
+    (shown,) = recorded.show("element")
+    assert (shown["ArrayJobId"], shown["ArrayTaskId"]) == (recorded.ids["array"], "6")
+    assert shown["JobState"] == "RUNNING"
 
 
 def test_a_long_pending_rest_is_expanded_one_at_a_time():
@@ -282,7 +287,7 @@ def test_a_long_pending_rest_is_expanded_one_at_a_time():
 
 
 def test_nodes_tell_what_they_have_and_why_they_are_down(recorded):
-    nodes = {node.name: node for node in answers.parse_nodes(recorded.read("nodes"))}
+    nodes = {node.name: node for node in site.parse_nodes(recorded.read("nodes"))}
     assert sorted(nodes) == ["r1", "r2", "r3"]
     assert nodes["r2"].state.startswith("DOWN")
     assert nodes["r2"].reason == "power = off, r2 [rack 4]"
@@ -296,7 +301,7 @@ def test_nodes_tell_what_they_have_and_why_they_are_down(recorded):
 
 
 def test_partitions_tell_limits_and_use(recorded):
-    rows = answers.parse_partitions(recorded.read("partitions"))
+    rows = site.parse_partitions(recorded.read("partitions"))
     partitions = {row.name: row for row in rows}
     main = partitions["main"]
     assert (main.default, main.available, main.time_limit) == (True, "up", "1-00:00:00")
@@ -310,7 +315,7 @@ def test_partitions_tell_limits_and_use(recorded):
 
 
 def test_settings_are_read_by_name(recorded):
-    settings = answers.parse_config(recorded.read("config"))
+    settings = site.parse_config(recorded.read("config"))
     assert settings["ClusterName"] == "rec"
     assert settings["SLURM_VERSION"].startswith(recorded.version)
     assert settings["PreemptMode"] == "OFF"
@@ -318,11 +323,11 @@ def test_settings_are_read_by_name(recorded):
 
 
 def test_the_version_is_three_numbers(recorded):
-    version = answers.parse_version(recorded.read("version"))
+    version = site.parse_version(recorded.read("version"))
     assert "{}.{:02}".format(*version[:2]) == recorded.version
-    assert answers.parse_version("slurm 22.05.8\n") == (22, 5, 8)
+    assert site.parse_version("slurm 22.05.8\n") == (22, 5, 8)
     with pytest.raises(commands.UnreadableAnswer, match="no version"):
-        answers.parse_version("bash: sbatch: not found")
+        site.parse_version("bash: sbatch: not found")
 
 
 def test_a_job_id_is_the_last_line_of_sbatch(recorded):
@@ -366,16 +371,16 @@ REFUSALS = {
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_is_explained_with_its_fix(recorded, name):
     stderr = recorded.read("errors/sbatch-" + name)
-    reason, hint = answers.explain_sbatch_error(stderr)
+    reason, hint = refusals.explain_sbatch_error(stderr)
     assert REFUSALS[name][0] in reason and REFUSALS[name][1] in hint
-    assert not answers.is_unreachable(stderr)
+    assert not refusals.is_unreachable(stderr)
 
 
 def test_words_that_nobody_knows_are_passed_on_without_their_prefix():
-    reason, hint = answers.explain_sbatch_error("sbatch: error: site filter: Tuesday\n")
+    reason, hint = refusals.explain_sbatch_error("sbatch: error: site filter: Tuesday\n")
     assert reason == "site filter: Tuesday"
     assert "sbatch" in hint
-    assert "no reason" in answers.explain_sbatch_error("")[0]
+    assert "no reason" in refusals.explain_sbatch_error("")[0]
 
 
 @pytest.mark.parametrize(
@@ -383,25 +388,25 @@ def test_words_that_nobody_knows_are_passed_on_without_their_prefix():
 )
 def test_a_controller_that_is_down_is_told_apart(recorded, name):
     stderr = recorded.read(f"errors/{name}-down")
-    assert answers.is_unreachable(stderr)
-    assert not answers.is_unknown_job(stderr)
-    assert answers.explain_sbatch_error(stderr)[0] == "the controller did not answer"
+    assert refusals.is_unreachable(stderr)
+    assert not refusals.is_unknown_job(stderr)
+    assert refusals.explain_sbatch_error(stderr)[0] == "the controller did not answer"
 
 
 @pytest.mark.parametrize("name", ["requeue", "hold", "release"])
 def test_requests_to_a_controller_that_is_down_are_told_apart(recorded, name):
-    assert answers.is_unreachable(recorded.read(f"errors/{name}-down"))
+    assert refusals.is_unreachable(recorded.read(f"errors/{name}-down"))
 
 
 @pytest.mark.parametrize("name", ["show-job", "requeue", "hold", "release", "signal"])
 def test_a_job_that_the_controller_does_not_know_is_told_apart(recorded, name):
     stderr = recorded.read(f"errors/{name}-unknown")
-    assert answers.is_unknown_job(stderr)
-    assert not answers.is_unreachable(stderr)
+    assert refusals.is_unknown_job(stderr)
+    assert not refusals.is_unreachable(stderr)
 
 
 def test_an_array_element_that_does_not_exist_is_an_unknown_job(recorded):
-    assert answers.is_unknown_job(recorded.read("errors/show-job-unknown-element"))
+    assert refusals.is_unknown_job(recorded.read("errors/show-job-unknown-element"))
 
 
 # ---- builders -----------------------------------------------------------------------------------
@@ -472,7 +477,7 @@ def test_commands_run_without_the_users_format_settings():
         "LC_ALL": "de_DE.UTF-8",
         "SLURM_TIME_FORMAT": "relative",
     }
-    assert commands.command_env(given) == {
+    assert environ.command_env(given) == {
         "PATH": "/bin",
         "SLURM_CONF": "/c",
         "LC_ALL": "C",
@@ -493,12 +498,12 @@ def test_a_submission_from_inside_a_job_drops_what_belongs_to_that_job():
         "LC_ALL": "de_DE.UTF-8",
     }
     kept = {"SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_SDK_RUN", "LC_ALL"}
-    assert set(commands.submission_env(given, ())) == kept
-    assert commands.submission_env(given, ())["LC_ALL"] == "de_DE.UTF-8"
+    assert set(environ.submission_env(given, ())) == kept
+    assert environ.submission_env(given, ())["LC_ALL"] == "de_DE.UTF-8"
 
 
 def test_a_submission_from_a_login_shell_keeps_the_users_settings():
-    assert commands.submission_env({"SLURM_HINT": "nomultithread"}, ()) == {
+    assert environ.submission_env({"SLURM_HINT": "nomultithread"}, ()) == {
         "SLURM_HINT": "nomultithread"
     }
 
@@ -518,24 +523,17 @@ def test_a_submission_from_a_login_shell_keeps_the_users_settings():
 )
 def test_a_variable_yields_to_an_option_that_is_set_and_else_counts(variable, option):
     given = {variable: "x"}
-    assert commands.submission_env(given, [option]) == {}
-    assert commands.submission_env(given, ["comment"]) == given
-    assert commands.honoured_variables(dict(given, PATH="/"), ["comment"]) == given
+    assert environ.submission_env(given, [option]) == {}
+    assert environ.submission_env(given, ["comment"]) == given
+    assert environ.honoured_variables(dict(given, PATH="/"), ["comment"]) == given
 
 
 def test_variables_that_would_break_a_submission_are_never_honoured():
     given = {"SBATCH_WAIT": "1", "SBATCH_ARRAY_INX": "1-9", "SBATCH_DEBUG": "2"}
-    assert commands.submission_env(given, ()) == {}
+    assert environ.submission_env(given, ()) == {}
 
 
 # ---- floors and recordings ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("module", ["slurm_commands", "slurm_answers"])
-def test_the_modules_parse_on_python_3_6(module):
-    source = (SOURCES / (module + ".py")).read_text()
-    ast.parse(source, feature_version=(3, 6))
-    assert "from __future__" not in source
 
 
 def _python36():
@@ -553,7 +551,7 @@ def test_the_modules_run_on_python_3_6():
             module = types.ModuleType(name)
             module.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
             sys.modules[name] = module
-        from slurm.api.slurm_answers import parse_nodes
+        from slurm.api.slurm_site import parse_nodes
         from slurm.api.slurm_commands import expand_rows, parse_squeue
         folder = sys.argv[2]
         read = lambda name: open(folder + name, encoding="utf-8", newline="").read()

@@ -5,32 +5,19 @@ So it takes and gives plain values only, needs the standard library, and keeps t
 """
 
 import contextlib
-import json
 import os
-import re
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import door, family, listing, retries, runtimes, upkeep
+from slurm.api import family, listing, one_job, parts, retries, runtimes, upkeep
 from slurm.api import slurm_commands as commands
+from slurm.api.agent_error import AgentError
+from slurm.api.run_files import part_ids
 from slurm.runner import cache, inbox
 
 #: One answer never carries more than this of a file.
 READ_LIMIT = 8 << 20
-
-
-class AgentError(Exception):
-    """A verb failed; `kind` says how, and the client makes its own typed error of it."""
-
-    def __init__(
-        self, kind: str, message: str, evidence: Sequence[str] = (), hint: Optional[str] = None
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.message = message
-        self.evidence = list(evidence)
-        self.hint = hint
 
 
 class Agent:
@@ -43,6 +30,13 @@ class Agent:
     def hello(self) -> Dict[str, Any]:
         """What a client has to know before it can submit."""
         return {"base": self.base, "scheduler": self.scheduler.kind, "host": os.uname().nodename}
+
+    def path(self, run: str) -> str:
+        """Where a run lies; only what is below the base."""
+        path = os.path.normpath(os.path.join(self.base, run))
+        if not path.startswith(self.base + os.sep):
+            raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
+        return path
 
     # ---- submission -----------------------------------------------------------------------------
 
@@ -64,7 +58,7 @@ class Agent:
                 rundir.write_atomically(target, content, sync=False)
             os.rename(temporary, os.path.join(home, name))
         except OSError as error:
-            _remove(temporary)
+            parts.remove(temporary)
             if not self.has_sdk(name):
                 raise AgentError("rundir", f"{home} cannot be written: {error.strerror}") from error
 
@@ -80,89 +74,30 @@ class Agent:
         except OSError as error:
             raise AgentError("rundir", f"{self.base} cannot be made: {error.strerror}") from error
 
-    def submit(
-        self,
-        run: str,
-        files: Dict[str, bytes],
-        parts: int,
-        at_once: int,
-        env: Dict[str, str],
-        cwd: str,
-        options_set: Sequence[str],
-    ) -> List[str]:
-        """Make the run directory and submit its parts: exactly once each, whoever dies when.
-
-        The intent is written before sbatch and the id after it. A job that was accepted although
-        its id got lost is found by `find_job`; a second job for the same part ends by the claim.
-        Of a long map only the first parts may go out now; a small job submits what follows.
-        """
-        path = self._path(run)
-        self._make_run(path, files)
-        plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
-        ids = []  # type: List[str]
-        try:
-            if rundir.NEXT in files or rundir.RETRY in files:
-                with _writing(path):
-                    data = json.dumps(plan).encode()
-                    rundir.write_atomically(os.path.join(path, rundir.PARTS), data, sync=False)
-            waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(parts)])
-            if waits:
-                self._submit_pump(path, 0, waits, plan, env)
-                return ids
-            for part in range(min(parts, at_once)):
-                ids.append(self._submit_part(path, part, plan, env))
-        except AgentError as error:
-            if not ids:
-                if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
-                    _remove(path)
-                raise
-            if error.kind != "limit":
-                self.scheduler.cancel(ids)
-                raise
-        if len(ids) < parts:
-            self._submit_pump(path, len(ids), ids[0], plan, env)
-        return ids
+    def submit(self, *submission: Any) -> List[str]:
+        """Make a run directory and submit its parts; the ids of those that went out."""
+        return parts.submit(self, *submission)
 
     def advance(self, run: str) -> Optional[str]:
-        """Submit the next part of a long map; called by the small job that waited for its turn.
-
-        Two may do it at once: both may submit, and the part's claim lets one of the jobs run.
-        """
-        path = self._path(run)
-        with open(os.path.join(path, rundir.PARTS)) as f:
-            plan = json.load(f)
-        known = self._part_ids(path)
-        part = next((n for n in range(plan["parts"]) if n not in known), None)
-        if part is None or os.path.exists(os.path.join(path, rundir.STOPPED)):
-            return None
-        waits = self._fill_in_ids(path, [rundir.script_name(n) for n in range(plan["parts"])])
-        if waits:
-            self._submit_pump(path, part, waits, plan, {})
-            return None
-        job = self.find_job(run, part) if self._intended(path, part) else None
-        job = job or self._submit_part(path, part, plan, {})
-        known[part] = job
-        if part + 1 < plan["parts"]:
-            first = known.get(part + 1 - plan["at_once"], job)
-            self._submit_pump(path, part + 1, first, plan, {})
-        return job
+        """Submit the next part of a long map; called by the small job that waited for its turn."""
+        return parts.advance(self, run)
 
     def order_step(
         self, allocation: str, job: str, run: str, files: Dict[str, bytes], order: Dict[str, Any]
     ) -> str:
         """Make a run directory and order it as a step of an allocation; returns the step's id."""
-        path = self._path(run)
-        self._make_run(path, files)
+        path = self.path(run)
+        parts.make_run(self, path, files)
         bare, _, cluster = job.partition(";")
-        folder = inbox.inbox_folder(self._path(allocation), bare)
+        folder = inbox.inbox_folder(self.path(allocation), bare)
         step = "{}.{}".format(bare, inbox.put_order(folder, dict(order, run=run)))
         step += ";" + cluster if cluster else ""
-        self._remember(path, 0, step)
+        one_job.remember(self, path, 0, step)
         return step
 
     def append_calls(self, run: str, data: bytes) -> None:
         """Append calls to the inbox of a block of workers."""
-        folder = inbox.inbox_folder(self._path(run), rundir.CALLS)
+        folder = inbox.inbox_folder(self.path(run), rundir.CALLS)
         try:
             rundir.make_private_folder(folder)
             rundir.append(os.path.join(folder, rundir.CALLS + ".seg"), data, sync=False)
@@ -171,136 +106,13 @@ class Agent:
 
     def tell_pilot(self, allocation: str, job: str, words: Sequence[str], text: str = "") -> None:
         """Leave words for the pilot of an allocation."""
-        folder = inbox.inbox_folder(self._path(allocation), job.partition(";")[0])
+        folder = inbox.inbox_folder(self.path(allocation), job.partition(";")[0])
         inbox.tell(folder, list(words), text)
 
     def stop_parts(self, run: str) -> None:
         """Submit no more parts of a long map."""
-        path = os.path.join(self._path(run), rundir.STOPPED)
+        path = os.path.join(self.path(run), rundir.STOPPED)
         rundir.write_atomically(path, b"", sync=False)
-
-    def _submit_part(self, path: str, part: int, plan: Dict[str, Any], env: Dict[str, str]) -> str:
-        script = rundir.script_name(part)
-        if part:
-            self._fill_in(path, script, self._part_ids(path).get(part - 1, ""))
-        intent = os.path.join(path, rundir.intent_name(part))
-        with _writing(path):
-            rundir.write_atomically(intent, str(time.time()).encode(), sync=False)
-        try:
-            job = self._sbatch(path, script, plan, env)
-        except AgentError as error:
-            found = self.find_job(os.path.relpath(path, self.base), part)
-            if error.kind != "timeout" or not found:
-                raise
-            job = found
-        self._remember(path, part, job)
-        retries.guard(self, path, str(part), job, plan, env)
-        return job
-
-    def _submit_pump(
-        self, path: str, part: int, after: str, plan: Dict[str, Any], env: Dict[str, str]
-    ) -> None:
-        """Submit the small job that submits `part` when `after` is over."""
-        script = f"{rundir.SUBMIT}/{part}.next.sh"
-        try:
-            with open(os.path.join(path, rundir.NEXT), "rb") as f, _writing(path):
-                rundir.write_atomically(os.path.join(path, script), f.read(), sync=False)
-            self._fill_in(path, script, after)
-            self._sbatch(path, script, plan, env)
-        except AgentError as error:
-            # An open client goes on with the map; what is missing is said in the run directory.
-            note = os.path.join(path, script + ".error")
-            with contextlib.suppress(OSError):
-                rundir.write_atomically(note, str(error).encode(), sync=False)
-
-    def _fill_in_ids(self, path: str, scripts: Sequence[str]) -> Optional[str]:
-        """Fill in the ids of upstream maps; returns a job to wait for while some have none yet."""
-        for name in scripts:
-            script = os.path.join(path, name)
-            with open(script) as f:
-                text = f.read()
-            for run in re.findall("@ids:([^@]+)@", text):
-                ids = self._part_ids(self._path(run))
-                with open(os.path.join(self._path(run), rundir.PARTS)) as f:
-                    total = json.load(f)["parts"]
-                if len(ids) < total:
-                    return ids[max(ids)]
-                bare = ":".join(ids[n].partition(";")[0] for n in sorted(ids))
-                text = text.replace(rundir.ids_token(run), bare)
-            with _writing(path):
-                rundir.write_atomically(script, text.encode(), sync=False)
-        return None
-
-    def _fill_in(self, path: str, script: str, previous: str) -> None:
-        name = os.path.join(path, script)
-        with open(name, "rb") as f:
-            text = f.read()
-        bare = previous.partition(";")[0].encode()
-        with _writing(path):
-            rundir.write_atomically(name, text.replace(rundir.PREVIOUS.encode(), bare), sync=False)
-
-    def _sbatch(self, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
-        full = dict(commands.submission_env(door.environment(), plan["options_set"]), **env)
-        cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
-        try:
-            return str(self.scheduler.submit(os.path.join(path, script), full, cwd))
-        except AgentError:
-            raise
-        except Exception as error:  # told apart below; anything else is raised again
-            # The embedded scheduler, always in our process, raises what the user will see.
-            kind = getattr(error, "agent_kind", None)
-            if kind is None:
-                raise
-            raise AgentError(kind, error.args[0], error.evidence, error.hint) from error  # type: ignore[attr-defined]
-
-    def _intended(self, path: str, part: int) -> bool:
-        return os.path.exists(os.path.join(path, rundir.intent_name(part)))
-
-    def _part_ids(self, path: str) -> Dict[int, str]:
-        """The ids of all parts that have one."""
-        found = {}  # type: Dict[int, str]
-        for name in os.listdir(os.path.join(path, rundir.SUBMIT)):
-            number, _, kind = name.partition(".")
-            if kind == "id" and number.isdigit():
-                with open(os.path.join(path, rundir.SUBMIT, name)) as f:
-                    found[int(number)] = f.read().strip()
-        return found
-
-    def _make_run(self, path: str, files: Dict[str, bytes]) -> None:
-        needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
-        missing = [name for name in needs if not os.path.exists(os.path.join(self.base, name))]
-        for name in needs:
-            with contextlib.suppress(OSError):
-                os.utime(os.path.join(self.base, name))  # `slurm gc` sees that it is in use
-        if missing:
-            # The client brings it and asks again: so nobody has to ask beforehand.
-            raise AgentError("needs", f"{self.base} does not have {missing[0]}", missing)
-        with _writing(path):
-            try:
-                rundir.make_private_folder(os.path.dirname(path))
-                os.mkdir(path, 0o700)
-                for name in rundir.FOLDERS:
-                    os.mkdir(os.path.join(path, name), 0o700)
-                for name, content in files.items():
-                    rundir.write_atomically(os.path.join(path, name), content, sync=False)
-            except OSError as error:
-                if not isinstance(error, FileExistsError):
-                    _remove(path)
-                raise
-
-    def _remember(self, path: str, part: object, job: str) -> None:
-        # The disk may be full: the job is accepted, and is found by its claim or its directory.
-        with contextlib.suppress(OSError):
-            name = os.path.join(path, rundir.id_name(part))
-            rundir.write_atomically(name, job.encode(), sync=False)
-        link = os.path.join(self.base, rundir.BASE_IDS, job.partition(";")[0])
-        temporary = f"{link}.{os.getpid()}"
-        try:
-            # An id that Slurm gave out again names the newer run.
-            os.symlink(os.path.relpath(path, os.path.dirname(link)), temporary)
-            os.replace(temporary, link)
-        except OSError:
-            pass  # the link is a convenience; the id is in the run directory
 
     def resume(self, *submission: Any) -> List[Tuple[int, str]]:
         """Like `submit`, for a run that an earlier attempt may have submitted already."""
@@ -312,24 +124,7 @@ class Agent:
 
     def find_job(self, run: str, part: int = 0) -> Optional[str]:
         """The job of a run whose answer got lost: by its id, its claim, or its directory."""
-        path = self._path(run)
-        try:
-            with open(os.path.join(path, rundir.id_name(part))) as f:
-                return f.read().strip() or None
-        except OSError:
-            pass
-        try:
-            job = os.readlink(os.path.join(path, rundir.claim_name(part)))
-        except OSError:
-            # Parts share the directory: a job that is no other part's, and not the small one.
-            known = {job.partition(";")[0] for job in self._part_ids(path).values()}
-            rows = [row for row in self.scheduler.status([]) if row.work_dir == path]
-            small = (":next", ":retry")
-            ids = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith(small)]
-            job = next((found for found in ids if found not in known), "")
-        if job:
-            self._remember(path, part, job)
-        return job or None
+        return parts.find_job(self, run, part)
 
     # ---- status and requests --------------------------------------------------------------------
 
@@ -339,7 +134,7 @@ class Agent:
         Only rows whose work directory is the run are believed: after a crash of the controller
         the same id may name somebody else's job. Jobs that are not in the answer are unknown.
         """
-        wanted = {(job, self._path(run)): since for job, run, since in jobs}
+        wanted = {(job, self.path(run)): since for job, run, since in jobs}
         rows = commands.expand_rows(self.scheduler.status([job for job, _, _ in jobs]))
         found = {}  # type: Dict[Tuple[str, str], Any]
         whole = {}  # type: Dict[Tuple[str, str], Any]
@@ -378,7 +173,7 @@ class Agent:
         """Cancel, signal, requeue, hold or release those jobs that are ours; returns their ids."""
         if verb not in ("cancel", "signal", "requeue", "hold", "release"):
             raise AgentError("request", f"unknown request {verb!r}")
-        wanted = {(job, self._path(run)) for job, run in jobs}
+        wanted = {(job, self.path(run)) for job, run in jobs}
         rows = commands.expand_rows(self.scheduler.status([job for job, _ in jobs]))
         ours = [row for row in rows if (row.job_id, row.work_dir) in wanted]
         if verb != "requeue":
@@ -414,7 +209,7 @@ class Agent:
         if not hasattr(self.scheduler, "explain"):
             return {"job": {}, "nodes": self.scheduler.nodes(), "queue": listing.waiting(self)}
         found = self.scheduler.explain(job.partition(";")[0])  # type: Dict[str, Any]
-        if found["job"].get("WorkDir") != self._path(run):
+        if found["job"].get("WorkDir") != self.path(run):
             return {"job": {}}  # the id names somebody else's job by now
         return found
 
@@ -514,7 +309,7 @@ class Agent:
         Of a segment at most `limit` bytes are read; `more` says that there are others. Each node
         has a beat, so they are left out (None) where nobody asks for them.
         """
-        path = self._path(run)
+        path = self.path(run)
         answer = {"events": [], "segments": [], "untrusted": None}  # type: Dict[str, Any]
         sizes = dict(seen)
         for name, data in rundir.grown(os.path.join(path, rundir.EVENTS), seen, ".txt"):
@@ -532,7 +327,7 @@ class Agent:
         except OSError as error:
             answer["missing"] = str(error)
         answer["beats"] = self._beats(path) if beats else None
-        answer["parts"] = list(self._part_ids(path).items()) if parts else []
+        answer["parts"] = list(part_ids(path).items()) if parts else []
         answer["again"] = retries.progress(path) if parts else None
         answer["seen"] = sizes
         return answer
@@ -548,7 +343,7 @@ class Agent:
     def stop_retry(self, calls: Sequence[Tuple[str, int]]) -> None:
         """Retry these calls no more."""
         for run, index in calls:
-            path = os.path.join(self._path(run), rundir.no_retry_name(index))
+            path = os.path.join(self.path(run), rundir.no_retry_name(index))
             rundir.write_atomically(path, b"", sync=False)
 
     def cache_lookup(self, keys: Sequence[str]) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
@@ -562,7 +357,7 @@ class Agent:
     def read_value(self, run: str, name: str, offset: int = 0, limit: int = -1) -> bytes:
         """The bytes of a large value, or a piece of them; the client verifies their checksum."""
         try:
-            with rundir.open_trusted(os.path.join(self._path(run), rundir.VALUES, name)) as f:
+            with rundir.open_trusted(os.path.join(self.path(run), rundir.VALUES, name)) as f:
                 f.seek(offset)
                 return f.read(limit)  # type: ignore[no-any-return]
         except rundir.Untrusted as error:
@@ -573,7 +368,7 @@ class Agent:
 
     def read(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
         """Bytes of a file of a run; a negative offset counts from the end."""
-        path = os.path.join(self._path(run), name)
+        path = os.path.join(self.path(run), name)
         try:
             with open(path, "rb") as f:
                 if offset < 0:
@@ -586,25 +381,3 @@ class Agent:
             return b""
         except OSError as error:
             raise AgentError("not-found", f"{path} cannot be read: {error.strerror}") from error
-
-    def _path(self, run: str) -> str:
-        path = os.path.normpath(os.path.join(self.base, run))
-        if not path.startswith(self.base + os.sep):
-            raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
-        return path
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-    """What the disk refuses is told as such."""
-    try:
-        yield
-    except OSError as error:
-        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
-
-
-def _remove(path: str) -> None:
-    """Remove a directory that will not be used; what cannot be removed does no harm."""
-    import shutil  # slow to import, and seldom needed
-
-    shutil.rmtree(path, ignore_errors=True)

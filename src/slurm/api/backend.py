@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from slurm import errors
-from slurm.api import store
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
-
-if TYPE_CHECKING:
-    from slurm.api.openssh import SshSettings
 
 #: What the agent calls it -> what the user gets.
 _ERRORS: dict[str, type[errors.SlurmError]] = {
@@ -359,87 +354,3 @@ class Backend(ABC):
         """The settings of the controller that limit jobs."""
         found: dict[str, Any] = self._call("list", "limits")
         return found
-
-
-class RestSettings(NamedTuple):
-    """Where slurmrestd answers, and the file with the token for it; without one `$SLURM_JWT`."""
-
-    url: str
-    token_file: str | None
-
-
-class SlurmSettings(NamedTuple):
-    """The slurm.conf of one of several clusters of this machine."""
-
-    conf: str
-
-
-class LocalBackend(Backend):
-    """The agent in this process: this machine's Slurm, slurmrestd, or the embedded scheduler."""
-
-    def __init__(
-        self, scheduler: Any, base: str, how: RestSettings | SlurmSettings | None = None
-    ) -> None:
-        self.agent = Agent(scheduler, base)
-        rest = isinstance(how, RestSettings)
-        self.kind = "embedded" if scheduler.kind == "embedded" else "rest" if rest else "local"
-        conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
-        self.target = f"{self.kind}:{how[0] if how else conf}:{self.agent.base}"
-
-    def call(self, verb: str, *args: Any) -> Any:
-        """Call the agent's method."""
-        if verb in store.VERBS:
-            return store.VERBS[verb](self.agent, *args)
-        return getattr(self.agent, verb)(*args)
-
-
-def connect(
-    backend_type: str, base: str, how: SshSettings | RestSettings | SlurmSettings | None = None
-) -> Backend:
-    """The backend for a `backend_type`; `how` says how the other side of it is reached."""
-    if isinstance(how, RestSettings):
-        from slurm.api.rest_scheduler import RestScheduler
-
-        return LocalBackend(RestScheduler(*how), base, how)
-    if isinstance(how, SlurmSettings):
-        from slurm.api.slurm_scheduler import SlurmScheduler
-
-        return LocalBackend(SlurmScheduler(how.conf), base, how)
-    if how is not None:
-        from slurm.api.ssh import ssh_backend
-
-        return ssh_backend(how, base)
-    if backend_type == "local":
-        backend_type = _scheduler_here()
-    if backend_type == "embedded":
-        from slurm.api.embedded import EmbeddedScheduler
-
-        return LocalBackend(EmbeddedScheduler(), base)
-    from slurm.api.slurm_scheduler import SlurmScheduler
-
-    return LocalBackend(SlurmScheduler(), base)
-
-
-def _scheduler_here() -> str:
-    """What `local` means: in a job the scheduler it runs under, else this machine's."""
-    if "SLURM_SDK_RUN" in os.environ and "SLURM_JOB_ID" in os.environ:
-        return "embedded" if os.environ.get("SLURM_CLUSTER_NAME") == "embedded" else "local"
-    return "embedded" if _without_slurm() else "local"
-
-
-def _without_slurm() -> bool:
-    """True for a machine that is no part of a Slurm cluster; a half one is refused."""
-    import shutil
-
-    if shutil.which("sbatch"):
-        return False
-    signs = [f"${name}" for name in ("SLURM_CONF", "SLURM_JOB_ID") if os.environ.get(name)]
-    signs += [path for path in ("/etc/slurm", "/etc/slurm-llnl") if os.path.exists(path)]
-    if signs:
-        raise errors.NoScheduler(
-            f"sbatch is not on PATH, but this machine looks like part of a Slurm cluster "
-            f"({', '.join(signs)})",
-            hint="put Slurm's commands on PATH (module load slurm?), or say that you want the "
-            'embedded scheduler: Cluster(backend_type="embedded")',
-        )
-    return True

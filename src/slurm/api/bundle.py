@@ -9,6 +9,10 @@ import zlib
 #: All that the agent imports of this package; a test holds the list closed.
 MODULES = (
     "slurm.rundir",
+    "slurm.rundir.call",
+    "slurm.rundir.names",
+    "slurm.rundir.private",
+    "slurm.rundir.records",
     "slurm.model.ids",
     "slurm.model.states",
     "slurm.runner.batches",
@@ -18,7 +22,14 @@ MODULES = (
     "slurm.runner.lease",
     "slurm.runner.protected",
     "slurm.api.slurm_commands",
-    "slurm.api.slurm_answers",
+    "slurm.api.slurm_environ",
+    "slurm.api.slurm_refusals",
+    "slurm.api.slurm_site",
+    "slurm.api.agent_error",
+    "slurm.api.folders",
+    "slurm.api.run_files",
+    "slurm.api.one_job",
+    "slurm.api.parts",
     "slurm.api.family",
     "slurm.api.listing",
     "slurm.api.reasons",
@@ -38,7 +49,7 @@ MODULES = (
     "slurm.api.store",
     "slurm.api.remote",
 )
-PACKAGES = ("slurm", "slurm.api", "slurm.model", "slurm.runner")
+PACKAGES = ("slurm", "slurm.api", "slurm.model", "slurm.rundir", "slurm.runner")
 
 #: Runs in the remote Python. `f` is its standard input; the line after the program is the marker.
 _LOADER = """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 from slurm.api import frames
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.bundle import opening
 from slurm.errors import ProtocolError
 

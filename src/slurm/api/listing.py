@@ -3,13 +3,15 @@
 Called by the agent where the files are, so it keeps to Python 3.6.
 """
 
-import json
+import contextlib
 import os
 import re
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
+from slurm.api import folders, run_files
 from slurm.api import slurm_commands as commands
+from slurm.api.agent_error import AgentError
 
 #: The word for the newest run.
 LAST = "last"
@@ -34,11 +36,7 @@ def task_of(run: str) -> str:
 
 def run_names(base: str) -> List[str]:
     """The runs that lie in the base directory itself, newest first: one listing."""
-    try:
-        names = os.listdir(base)
-    except OSError:
-        return []
-    found = [(made_at(name), name) for name in names]
+    found = [(made_at(name), name) for name in folders.names(base)]
     return [name for at, name in sorted(found, reverse=True) if at]
 
 
@@ -46,15 +44,10 @@ def all_runs(base: str) -> List[str]:
     """All runs with a job id, those inside workflows too: the targets of the links in `.ids`."""
     folder = os.path.join(base, rundir.BASE_IDS)
     found = set()
-    try:
-        for name in os.listdir(folder):
-            try:
-                target = os.readlink(os.path.join(folder, name))
-            except OSError:
-                continue
+    for name in folders.names(folder):
+        with contextlib.suppress(OSError):
+            target = os.readlink(os.path.join(folder, name))
             found.add(os.path.normpath(os.path.join(rundir.BASE_IDS, target)))
-    except OSError:
-        pass
     return sorted(found, key=made_at, reverse=True)
 
 
@@ -80,8 +73,6 @@ def _by_id(base: str, text: str) -> str:
 
 def _by_name(base: str, text: str) -> str:
     import difflib  # slow to import, and seldom needed
-
-    from slurm.api.agent import AgentError
 
     names = run_names(base)
     if text == LAST and names:
@@ -168,15 +159,10 @@ def runs(agent: Any, after: str, sizes: Dict[str, int], limit: int) -> Dict[str,
 def _brief(agent: Any, run: str) -> List[Any]:
     """A run in short: task, first job id, number of jobs, time of submission, its last part."""
     path = os.path.join(agent.base, run)
-    try:
-        with open(os.path.join(path, rundir.METADATA)) as f:
-            metadata = json.load(f)
-        with open(os.path.join(path, rundir.id_name(0))) as f:
-            job = f.read().strip()
-    except (OSError, ValueError):
-        job = ""
-        if not os.path.isfile(os.path.join(path, rundir.METADATA)):
-            return []
+    metadata = run_files.metadata(path)
+    if not metadata:
+        return []
+    job = run_files.read_text(os.path.join(path, rundir.id_name(0)))
     parts = metadata.get("parts") or []
     count = sum(part[2] for part in parts) if parts else 1
     kind = "workflow" if metadata.get("workflow") else "array" if parts else "job"
@@ -189,13 +175,13 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 
     One question to the scheduler for all; accounting is asked for what it has forgotten.
     """
-    wanted = {agent._path(run): run for run, _, _ in jobs}
+    wanted = {agent.path(run): run for run, _, _ in jobs}
     found = {}  # type: Dict[str, Dict[str, Any]]
     rows = agent.scheduler.status([job.partition(";")[0] for _, job, _ in jobs])
     _count(found, wanted, rows)
     gone = [(run, job, since) for run, job, since in jobs if run not in found and job]
     if gone and hasattr(agent.scheduler, "accounting"):
-        by_name = {commands.accounted_path(agent._path(run)): run for run, _, _ in gone}
+        by_name = {commands.accounted_path(agent.path(run)): run for run, _, _ in gone}
         ids = [job.partition(";")[0] for _, job, _ in gone]
         since = min(at for _, _, at in gone) - 86400
         _count(found, by_name, agent.scheduler.accounting(ids, since))
@@ -205,7 +191,7 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 def _count(found: Dict[str, Dict[str, Any]], wanted: Dict[str, str], rows: Any) -> None:
     for row in rows:
         run = wanted.get(row.work_dir)
-        if run is None or row.name.endswith((":next", ":retry")):
+        if run is None or row.name.endswith(rundir.SMALL_JOBS):
             continue
         one = found.setdefault(run, {"states": {}, "reason": "", "nodes": "", "start": None})
         count = sum(1 for _ in commands.expand_rows([row]))

@@ -12,7 +12,7 @@ import zlib
 from typing import Any, Callable, Iterator
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.pythons import which
 
 LOCKS = ".locks"

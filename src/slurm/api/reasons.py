@@ -6,7 +6,7 @@ Commands and parsers; `facts` asks only for what the job's reason is about. Runs
 import re
 from typing import Any, Callable, Dict, List, Tuple
 
-from slurm.api import slurm_answers as answers
+from slurm.api import slurm_site as site
 from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
 
 #: Runs one command; gives what it printed, "" when it failed.
@@ -41,7 +41,7 @@ def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
             parse_one(text) for text in _lines(ask(["scontrol", "-o", "show", "reservation"]))
         ]
     if re.match("Resources|Priority|ReqNode|Nodes|BadConstraints", reason):
-        nodes = answers.parse_nodes(ask(answers.show_nodes_command()))
+        nodes = site.parse_nodes(ask(site.show_nodes_command()))
         found["nodes"] = [dict(n._asdict()) for n in nodes if partition in n.partitions]
     if reason.startswith("Dependency"):
         found["upstream"] = _upstream(ask, job.get("Dependency", ""))

@@ -10,7 +10,8 @@ import time
 from typing import Any, Callable, Dict, List, Optional
 
 from slurm.api import frames, places, pythons, store, transfer
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.api.pushes import Watched
 from slurm.api.slurm_scheduler import SlurmScheduler
 
@@ -97,11 +98,9 @@ class Conversation:
             )
         if verb in VERBS:
             return getattr(agent, verb)  # type: ignore[no-any-return]
-        other = pythons.VERBS.get(verb)
+        other = pythons.VERBS.get(verb) or transfer.VERBS.get(verb)
         if other is not None:
             return other
-        if verb in transfer.VERBS:
-            return lambda *rest: transfer.VERBS[verb](agent.base, *rest)
         if verb in store.VERBS:
             return lambda *rest: store.VERBS[verb](agent, *rest)
         if verb == "once":
@@ -118,7 +117,7 @@ class Conversation:
             answer = {"id": number, "error": told}
         except Exception as error:  # noqa: BLE001 - the client must learn of any surprise
             text = f"the agent failed: {type(error).__name__}: {error}"
-            answer = {"id": number, "error": ["agent", text, _where(error), None]}
+            answer = {"id": number, "error": ["agent", text, _where(), None]}
         self._send(answer)
 
     def _send(self, answer: Dict[str, Any]) -> None:
@@ -186,7 +185,8 @@ def _refuse(text: str) -> Callable[..., Any]:
     return refuse
 
 
-def _where(error: BaseException) -> List[str]:
+def _where() -> List[str]:
+    """The last lines of the traceback of what is being handled."""
     import traceback
 
     return traceback.format_exc().splitlines()[-6:]

@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slurm.api.embedded import values
-from slurm.api.embedded.sbatch_lines import read_options
-from slurm.api.slurm_commands import sbatch_option
+from slurm.api import sbatch_values as values
+from slurm.api.sbatch_lines import read_options
+from slurm.api.slurm_environ import sbatch_option
 
 _Fields = dict[str, Any]
 _Read = Callable[[str], _Fields]

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import number_of
-from slurm.api.slurm_answers import NodeStatus, PartitionStatus, QueuedJob
 from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
+from slurm.api.slurm_site import NodeStatus, PartitionStatus, QueuedJob
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration
 

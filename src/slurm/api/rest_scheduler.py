@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 from slurm import errors
 from slurm.api import rest_facts, rest_rows, unshared
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
-from slurm.api.slurm_answers import explain_sbatch_error, is_submit_limit, limits_enforced
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
+from slurm.api.slurm_refusals import explain_sbatch_error, is_submit_limit
 from slurm.api.slurm_scheduler import collapse
+from slurm.api.slurm_site import limits_enforced
 from slurm.model.hostlist import expand_hostlist
 
 T = TypeVar("T")

@@ -18,6 +18,8 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from slurm import rundir
+from slurm.api import one_job, run_files
+from slurm.api.agent_error import AgentError
 from slurm.api.retry_rules import (
     Part,
     clock,
@@ -28,17 +30,19 @@ from slurm.api.retry_rules import (
     retries_of,
     script_of,
 )
+from slurm.api.run_files import metadata, read_json, read_text
 from slurm.model.states import JobState, parse_state
 from slurm.runner import batches
 
 #: How long one waits for another that submits the same part.
 PATIENCE = 20.0
+
 # ---- the files ----------------------------------------------------------------------------------
 
 
 def read_policy(path: str) -> Optional[Dict[str, Any]]:
     """The rules of a run and the resources it began with; None where nothing is retried."""
-    return _json(os.path.join(path, rundir.RETRY))
+    return read_json(os.path.join(path, rundir.RETRY))
 
 
 def progress(path: str) -> Dict[str, Any]:
@@ -48,28 +52,12 @@ def progress(path: str) -> Dict[str, Any]:
         token, _, kind = name.partition(".")
         full = os.path.join(path, rundir.SUBMIT, name)
         if kind == "judged":
-            found["judged"][token] = _json(full) or {}
+            found["judged"][token] = read_json(full) or {}
         elif kind == "refused":
-            found["refused"][token] = _text(full)
+            found["refused"][token] = read_text(full)
         elif kind == "id" and not token.isdigit():
-            found["ids"][token] = _text(full)
+            found["ids"][token] = read_text(full)
     return found
-
-
-def _json(path: str) -> Optional[Dict[str, Any]]:
-    try:
-        with open(path) as f:
-            return json.load(f)  # type: ignore[no-any-return]
-    except (OSError, ValueError):
-        return None
-
-
-def _text(path: str) -> str:
-    try:
-        with open(path) as f:
-            return f.read().strip()
-    except OSError:
-        return ""
 
 
 def _file(path: str, token: str, kind: str) -> str:
@@ -98,7 +86,7 @@ def _write_first(path: str, data: bytes) -> bool:
 def part_of(path: str, token: str) -> Part:
     """A part by its name."""
     base = re.match("[0-9]+", token).group()  # type: ignore[union-attr]
-    parts = (_json(os.path.join(path, rundir.METADATA)) or {}).get("parts") or []
+    parts = metadata(path).get("parts") or []
     array = bool(parts)
     offset, size = (parts[int(base)][1], parts[int(base)][2]) if array else (0, 1)
     indexes = list(range(offset, offset + size))
@@ -106,14 +94,14 @@ def part_of(path: str, token: str) -> Part:
     if moved:
         indexes = [int(moved.group(1))]
     elif token != base:
-        judged = _json(_file(path, token[:-1], "judged")) or {}
+        judged = read_json(_file(path, token[:-1], "judged")) or {}
         indexes = judged.get("groups", {}).get(token[-1], [])
-    return Part(token, _text(_file(path, token, "id")), base, offset, array, indexes)
+    return Part(token, read_text(_file(path, token, "id")), base, offset, array, indexes)
 
 
 def first_token(path: str, index: int) -> str:
     """The name of the first part that a call was in."""
-    parts = (_json(os.path.join(path, rundir.METADATA)) or {}).get("parts") or []
+    parts = metadata(path).get("parts") or []
     for number, offset, size in parts:
         if offset <= index < offset + size:
             return str(number)
@@ -129,17 +117,17 @@ def judge(agent: Any, run: str, token: str, calm: float = 0.0) -> Optional[Dict[
     The judgement says for each letter which calls go into a new part, and why each call failed.
     Where the scheduler may yet put a job back into the queue, it is asked again after `calm`.
     """
-    path = agent._path(run)
+    path = agent.path(run)
     policy = read_policy(path)
     if policy is None:
         return {"groups": {}, "why": {}}
-    judged = _json(_file(path, token, "judged"))
+    judged = read_json(_file(path, token, "judged"))
     if judged is None:
         judged = _judgement(agent, path, part_of(path, token), policy, calm)
         if judged is None:
             return None
         if not _write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
-            judged = _json(_file(path, token, "judged")) or judged
+            judged = read_json(_file(path, token, "judged")) or judged
     if any(name not in os.environ for name in policy.get("secrets", ())):
         return judged  # the guard has them: their values travel from environment to environment
     for letter in sorted(judged["groups"]):
@@ -177,7 +165,7 @@ def _judgement(
 
 def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
     """Which calls of a part have a value, and the troubles and last exit events of the others."""
-    bare = part.job.partition(";")[0]
+    bare = run_files.bare(part.job)
     values, troubles, exits = set(), {}, {}  # type: Any, Any, Any
     latest = []  # type: List[Tuple[int, str, rundir.Event]]
     for record in _records(path):
@@ -204,7 +192,7 @@ def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
 
 def _records(path: str) -> Iterator[rundir.Record]:
     """What was recorded about calls; of a packed map about its jobs, not about their items."""
-    packed = bool((_json(os.path.join(path, rundir.METADATA)) or {}).get("pack"))
+    packed = bool(metadata(path).get("pack"))
     for record in rundir.all_records(path):
         if not packed:
             yield record
@@ -219,7 +207,7 @@ def _states(
     if not indexes:
         return {}
     run = os.path.relpath(path, agent.base)
-    since = float((_json(os.path.join(path, rundir.METADATA)) or {}).get("submitted", 0.0))
+    since = float(metadata(path).get("submitted", 0.0))
     names = {part.element(index): index for index in indexes}
     found = {}  # type: Dict[int, Tuple[str, Optional[int]]]
     for row in agent.status([(name, run, since) for name in names]):
@@ -238,20 +226,10 @@ def _states(
 
 def guard(agent: Any, path: str, token: str, job: str, plan: Dict[str, Any], env: Any) -> None:
     """Submit the small job that judges a part when it has failed; nothing where nothing retries."""
-    template = os.path.join(path, rundir.GUARD)
-    if not os.path.exists(template):
-        return
-    with open(template) as f:
-        text = f.read()
-    text = text.replace(rundir.PREVIOUS, job.partition(";")[0]).replace(rundir.TOKEN, token)
-    name = f"{rundir.SUBMIT}/{token}.guard.sh"
-    try:
-        rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
-        agent._sbatch(path, name, plan, env)
-    except Exception as error:  # noqa: BLE001 - the job is submitted; an open client retries then
-        note = os.path.join(path, name + ".error")
-        with contextlib.suppress(OSError):
-            rundir.write_atomically(note, str(error).encode(), sync=False)
+    if os.path.exists(os.path.join(path, rundir.GUARD)):
+        words = {rundir.PREVIOUS: run_files.bare(job), rundir.TOKEN: token}
+        script = f"{rundir.SUBMIT}/{token}.guard.sh"
+        one_job.submit_small(agent, path, rundir.GUARD, script, words, plan, env)
 
 
 def _submit_again(
@@ -271,7 +249,7 @@ def _submit_again(
 
 def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) -> None:
     """Submit a call anew, as a part behind other jobs: what it waits for is being retried."""
-    path = agent._path(run)
+    path = agent.path(run)
     flags = {"dependency": "afterany:" + ":".join(behind), "begin": None}  # type: Any
     _submit_part(agent, path, part_of(path, f"{token}m{index}"), flags)
 
@@ -281,24 +259,23 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
     token = part.token
     if not _is_ours_to_submit(agent, path, token):
         return
-    with open(os.path.join(path, rundir.script_name(int(part.first)))) as f:
-        text = script_of(f.read(), part, flags)
+    first = run_files.read_script(os.path.join(path, rundir.script_name(int(part.first))))
     name = f"{rundir.SUBMIT}/{token}.sh"
-    rundir.write_atomically(os.path.join(path, name), text.encode(), sync=False)
+    run_files.write_script(os.path.join(path, name), script_of(first, part, flags))
     if part.array:
         begun = rundir.none_begun(1 + max(part.indexes) - part.offset)
         rundir.write_atomically(os.path.join(path, rundir.begun_name(token)), begun, sync=False)
-    plan = _json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
+    plan = read_json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
     try:
-        job = agent._sbatch(path, name, plan, {})
+        job = one_job.submit(agent, path, name, plan, {})
     except Exception as error:  # a refusal is noted, all else raised again
-        if getattr(error, "kind", "") == "refused":
-            words = "; ".join([str(error), *getattr(error, "evidence", ())])
+        if isinstance(error, AgentError) and error.kind == "refused":
+            words = "; ".join([str(error), *error.evidence])
             rundir.write_atomically(_file(path, token, "refused"), words.encode(), sync=False)
             return
         os.unlink(_file(path, token, "intent"))
         raise
-    agent._remember(path, token, job)
+    one_job.remember(agent, path, token, job)
     guard(agent, path, token, job, plan, {})
 
 
@@ -311,30 +288,16 @@ def _is_ours_to_submit(agent: Any, path: str, token: str) -> bool:
             return False
         if _write_first(intent, f"{rundir.host_token()} {os.getpid()} {time.time()}".encode()):
             return True
-        if _text(intent) != seen:
-            seen, since = _text(intent), time.time()
+        if read_text(intent) != seen:
+            seen, since = read_text(intent), time.time()
         elif time.time() - since > PATIENCE:
-            lost = _find(agent, path, token)
+            lost = one_job.find_lost(agent, path, token)
             if lost:
-                agent._remember(path, token, lost)
+                one_job.remember(agent, path, token, lost)
                 return False
             with contextlib.suppress(OSError):  # another one who waits may be quicker
                 os.rename(intent, f"{intent}.given-up")
         time.sleep(0.2)
-
-
-def _find(agent: Any, path: str, token: str) -> str:
-    """The job of a part whose submitter died before it could write down the id."""
-    try:
-        return os.readlink(_file(path, token, "claim"))
-    except OSError:
-        pass
-    folder = os.path.join(path, rundir.SUBMIT)
-    names = [n for n in os.listdir(folder) if n.endswith(".id")]
-    known = {_text(os.path.join(folder, n)).partition(";")[0] for n in names}
-    rows = [row for row in agent.scheduler.status([]) if row.work_dir == path]
-    ids = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith((":next", ":retry"))]
-    return next((found for found in ids if found not in known), "")
 
 
 # ---- for jobs that wait -------------------------------------------------------------------------
@@ -342,8 +305,8 @@ def _find(agent: Any, path: str, token: str) -> str:
 
 def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
     """Whether a call has a value ("ready"), failed ("failed"), or which jobs to wait for."""
-    path = agent._path(run)
-    pack = (_json(os.path.join(path, rundir.METADATA)) or {}).get("pack")
+    path = agent.path(run)
+    pack = metadata(path).get("pack")
     index = index // int(pack[0]) if pack else index  # an item shares the fate of its job
     token = first_token(path, index)
     while True:
@@ -357,10 +320,10 @@ def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
         judged = judge(agent, run, token) if part.job else None
         letter = letter_in(judged, index)
         if judged is None:
-            return "wait", [part.job.partition(";")[0]] if part.job else []
+            return "wait", [run_files.bare(part.job)] if part.job else []
         if letter is not None and os.path.exists(_file(path, token + letter, "id")):
             token += letter
             continue
         if read_policy(path) is None and _states(agent, path, part, [index]) is None:
-            return "wait", [part.job.partition(";")[0]]
+            return "wait", [run_files.bare(part.job)]
         return "failed", []

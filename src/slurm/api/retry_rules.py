@@ -20,8 +20,6 @@ _BY_STATE = {
     "BOOT_FAIL": "node_fail",
     "CANCELLED": "cancelled",
 }
-
-
 #: What a job of a packed map says of itself when items are left.
 _BY_ERROR = {"JobOutOfMemory": "oom", "TimeLimitReached": "timeout"}
 
@@ -119,9 +117,9 @@ def letter_in(judged: Optional[Dict[str, Any]], index: int) -> Optional[str]:
 
 def script_of(text: str, part: Part, flags: Dict[str, Any]) -> str:
     """The script of a part that is submitted again, made of the first one's."""
-    changed = dict(flags)
     lines = []  # type: List[str]
-    for line in text.splitlines():
+    # Not splitlines: a value in the script may hold what it takes for the end of a line.
+    for line in text.rstrip("\n").split("\n"):
         option = re.match("#SBATCH --([a-z-]+)", line)
         name = option.group(1) if option else ""
         if name == "array":
@@ -133,7 +131,7 @@ def script_of(text: str, part: Part, flags: Dict[str, Any]) -> str:
         elif line.startswith("export SLURM_SDK_PART="):
             line = f"export SLURM_SDK_PART={part.token}"
         lines.append(line)
-    added = [f"#SBATCH --{k}={v}" for k, v in sorted(changed.items()) if v is not None]
+    added = [f"#SBATCH --{k}={v}" for k, v in sorted(flags.items()) if v is not None]
     return "\n".join(lines[:1] + added + lines[1:]) + "\n"
 
 

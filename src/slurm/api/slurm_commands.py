@@ -1,9 +1,9 @@
-"""The command line of each Slurm command that we run, its environment, and how its jobs are read.
+"""The commands about jobs: the line of each, and how its answer is read.
 
 Nothing is started here: a builder returns an argument list, a parser takes the text that came
-back. The commands are run with `command_env` (sbatch with `submission_env`), which is what makes
-times come as epoch seconds and array lists come whole. What Slurm says about nodes, settings and
-errors is in `slurm_answers`. This file is also sent to login nodes and runs on Python 3.6.
+back. The commands are run in the environments of `slurm_environ`, which is what makes times come
+as epoch seconds and array lists come whole. This file is also sent to login nodes and runs on
+Python 3.6.
 """
 
 import re
@@ -12,7 +12,6 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    Mapping,
     NamedTuple,
     Optional,
     Sequence,
@@ -72,79 +71,6 @@ def unanswered(job_id: str, work_dir: str, reason: str) -> JobStatus:
 
 class UnreadableAnswer(ValueError):
     """A Slurm command answered with text that has not the form we know; nothing was guessed."""
-
-
-# ---- the environment of the commands ------------------------------------------------------------
-
-_COMMAND_SETTINGS = ("SQUEUE_", "SACCT_", "SINFO_", "SCANCEL_", "SCONTROL_")
-_KEPT_IN_JOB = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT")
-_SDK = "SLURM_SDK_"
-
-# SBATCH_* variables whose option is not simply the rest of the name.
-_OPTION_OF_VARIABLE = {
-    "SBATCH_ARRAY_INX": "array",
-    "SBATCH_DEBUG": "verbose",
-    "SBATCH_MEM_PER_NODE": "mem",
-    "SBATCH_REQ_SWITCH": "switches",
-    "SBATCH_TIMELIMIT": "time",
-    "SBATCH_WAIT4SWITCH": "switches",
-}
-# Options that exclude or undo one another: setting one must also silence the others' variables.
-_RIVALS = (
-    frozenset(("mem", "mem-per-cpu", "mem-per-gpu")),
-    frozenset(("requeue", "no-requeue")),
-    frozenset(("core-spec", "thread-spec")),
-)
-# Never wanted: sbatch would wait for the job, make an array of it, or talk into its answer.
-_NEVER_HONOURED = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG")
-
-
-def command_env(environ: Mapping[str, str]) -> Dict[str, str]:
-    """The environment for every command but sbatch: plain answers, whole lists, epoch seconds."""
-    env = {k: v for k, v in environ.items() if not k.startswith(_COMMAND_SETTINGS)}
-    env.update(LC_ALL="C", SLURM_BITSTR_LEN="0", SLURM_TIME_FORMAT="%s")
-    return env
-
-
-def submission_env(environ: Mapping[str, str], options_set: Iterable[str]) -> Dict[str, str]:
-    """The environment for sbatch, which is also the environment that the job inherits.
-
-    `options_set` names the options that the submission sets ("partition", "cpus_per_task", ...):
-    their SBATCH_* variables are dropped, for they would override the #SBATCH lines; the others are
-    honoured. Inside a job, that job's own SLURM_* are dropped too. LC_ALL and the time format stay
-    the user's, since the job would see ours.
-    """
-    silenced = {name.replace("_", "-") for name in options_set}
-    for rivals in _RIVALS:
-        if silenced & rivals:
-            silenced |= rivals
-    inside = "SLURM_JOB_ID" in environ or "SLURM_JOBID" in environ
-    return {
-        name: value
-        for name, value in environ.items()
-        if not (inside and _belongs_to_a_job(name))
-        and not (name.startswith("SBATCH_") and sbatch_option(name) in silenced)
-        and name not in _NEVER_HONOURED
-    }
-
-
-def honoured_variables(environ: Mapping[str, str], options_set: Iterable[str]) -> Dict[str, str]:
-    """The SBATCH_* variables that will act on a submission, for a dry-run to show."""
-    env = submission_env(environ, options_set)
-    return {name: value for name, value in env.items() if name.startswith("SBATCH_")}
-
-
-def sbatch_option(variable: str) -> str:
-    """The long option, with dashes, that an SBATCH_* variable stands for."""
-    plain = variable[len("SBATCH_") :].lower().replace("_", "-")
-    return _OPTION_OF_VARIABLE.get(variable, plain)
-
-
-def _belongs_to_a_job(name: str) -> bool:
-    """Whether a variable describes the job we are in, and must not leak into another."""
-    if name.startswith(("SLURM_", "SLURMD_", "SBATCH_CPU_BIND", "SBATCH_MEM_BIND", "SRUN_")):
-        return name not in _KEPT_IN_JOB and not name.startswith(_SDK)
-    return False
 
 
 # ---- job ids ------------------------------------------------------------------------------------
@@ -247,7 +173,7 @@ def _squeue_row(row: str) -> JobStatus:
 
 
 def scontrol_show_command(job_id: str) -> List[str]:
-    """Ask about one job, or all elements of one array; the answer is for `parse_scontrol_jobs`."""
+    """Ask about one job, or all elements of one array; the answer is for `scontrol_records`."""
     # One line per group of values, not `-o`: there a path with spaces and "=" has no clear end.
     # Only one id: a list of them is refused.
     ids, where = _ids_and_cluster(job_id)
@@ -260,11 +186,6 @@ WHOLE_LINE = (
     *("Comment", "AdminComment", "SystemComment", "Extra"),
 )
 _KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\s*\Z)")
-
-
-def parse_scontrol_jobs(text: str) -> List[JobStatus]:
-    """The jobs that `scontrol show job` describes."""
-    return [_scontrol_job(fields) for fields in scontrol_records(text, "JobId", WHOLE_LINE)]
 
 
 def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Dict[str, str]]:
@@ -294,32 +215,6 @@ def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Di
                     record.setdefault(key, value)
     if record:
         yield record
-
-
-def _scontrol_job(fields: Dict[str, str]) -> JobStatus:
-    """One record of `scontrol show job`."""
-    try:
-        job_id = fields["JobId"]
-        if "ArrayTaskId" in fields:
-            index = fields["ArrayTaskId"]
-            shape = "{}_{}" if index.isdigit() else "{}_[{}]"
-            job_id = shape.format(fields["ArrayJobId"], index)
-        elif "HetJobId" in fields:
-            job_id = "{}+{}".format(fields["HetJobId"], fields["HetJobOffset"])
-        return _status(
-            job_id,
-            fields["JobState"],
-            # Here, and only here, Slurm writes the spaces of a reason as underscores.
-            fields.get("Reason", "").replace("_", " "),
-            fields.get("NodeList", ""),
-            fields["ExitCode"],
-            (fields["SubmitTime"], fields["StartTime"], fields["EndTime"]),
-            fields.get("Restarts", "0"),
-            fields.get("WorkDir", ""),
-            fields.get("JobName", ""),
-        )
-    except KeyError as error:
-        raise UnreadableAnswer("scontrol show job says nothing of {}".format(error)) from None
 
 
 # ---- sacct --------------------------------------------------------------------------------------
@@ -378,7 +273,7 @@ def accounted_path(path: str) -> str:
     return re.sub(r"[^\x00-\x7f]", "?", path.replace('"', "`"))
 
 
-# ---- what the three have in common --------------------------------------------------------------
+# ---- what both have in common -------------------------------------------------------------------
 
 _NO_TEXT = ("None", "(null)", "N/A", "None assigned", "n/a")
 
@@ -394,7 +289,7 @@ def _status(
     work_dir: str,
     name: str,
 ) -> JobStatus:
-    """One status out of the texts that all three commands print."""
+    """One status out of the texts that both commands print."""
     known = parse_state(state)
     exit_code, signal = _exit_parts(exit_status) if known.finished else (None, None)
     return JobStatus(

@@ -6,9 +6,11 @@ import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from slurm.api import door, reasons, unshared
-from slurm.api import slurm_answers as answers
 from slurm.api import slurm_commands as commands
-from slurm.api.agent import AgentError
+from slurm.api import slurm_environ as environ
+from slurm.api import slurm_refusals as refusals
+from slurm.api import slurm_site as site
+from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
 from slurm.api.upkeep import count_call
 from slurm.model.ids import collapse_array_spec
@@ -51,10 +53,10 @@ class SlurmScheduler:
         words = [line for line in done.stderr.splitlines() if line.strip()]
         if "configuration source" in done.stderr:
             raise AgentError("missing", "Slurm is installed here, but not set up", words, _NO_CONF)
-        if answers.is_unreachable(done.stderr):
+        if refusals.is_unreachable(done.stderr):
             raise AgentError("unreachable", "the controller did not take the job", words)
-        reason, hint = answers.explain_sbatch_error(done.stderr)
-        kind = "limit" if answers.is_submit_limit(done.stderr) else "refused"
+        reason, hint = refusals.explain_sbatch_error(done.stderr)
+        kind = "limit" if refusals.is_submit_limit(done.stderr) else "refused"
         raise AgentError(kind, reason, words, hint)
 
     def _refuse_unshared(self, script: str, env: Dict[str, str]) -> None:
@@ -114,18 +116,18 @@ class SlurmScheduler:
 
     def nodes(self) -> List[Dict[str, Any]]:
         """The nodes, as dictionaries."""
-        rows = answers.parse_nodes(self._query(answers.show_nodes_command()).stdout)
+        rows = site.parse_nodes(self._query(site.show_nodes_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
     def partitions(self) -> List[Dict[str, Any]]:
         """The partitions, as dictionaries."""
-        rows = answers.parse_partitions(self._query(answers.sinfo_command()).stdout)
+        rows = site.parse_partitions(self._query(site.sinfo_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
     def limits(self) -> Dict[str, Any]:
         """The settings of the controller that limit jobs."""
-        found = dict(answers.parse_config(self._query(answers.show_config_command()).stdout))
-        if answers.limits_enforced(found):
+        found = dict(site.parse_config(self._query(site.show_config_command()).stdout))
+        if site.limits_enforced(found):
             limit = self._submit_limit()
             if limit is not None:
                 found["MaxSubmitJobs"] = str(limit)
@@ -134,10 +136,10 @@ class SlurmScheduler:
     def _submit_limit(self) -> Optional[int]:
         """How many jobs this user may have queued, as far as accounting says so."""
         texts = []
-        for command in answers.submit_limits_commands(getpass.getuser()):
+        for command in site.submit_limits_commands(getpass.getuser()):
             done = self._run(command, QUERY_TIMEOUT)
             texts.append(done.stdout if done.code == 0 else "")
-        return answers.parse_submit_limit("\n".join(texts))
+        return site.parse_submit_limit("\n".join(texts))
 
     def explain(self, job_id: str) -> Dict[str, Any]:
         """All that Slurm can say about why a job waits."""
@@ -149,18 +151,18 @@ class SlurmScheduler:
 
     def used(self, job_ids: Sequence[str], since: float) -> List[Dict[str, Any]]:
         """What accounting says that jobs used, a row per job; nothing where there is none."""
-        return answers.parse_used(self._told(answers.used_command(job_ids, since)))
+        return site.parse_used(self._told(site.used_command(job_ids, since)))
 
     def _told(self, command: List[str]) -> str:
         """What a command printed; "" where it failed: an answer with a gap is better than none."""
         done = self._run(command, QUERY_TIMEOUT)
-        if done.code != 0 and answers.is_unreachable(done.stderr):
+        if done.code != 0 and refusals.is_unreachable(done.stderr):
             raise AgentError("unreachable", f"{command[0]} did not answer", done.stderr.split("\n"))
         return done.stdout if done.code == 0 else ""
 
     def all_jobs(self) -> List[Dict[str, Any]]:
         """Every user's jobs that have not ended, as dictionaries."""
-        rows = answers.parse_all_jobs(self._query(answers.all_jobs_command()).stdout)
+        rows = site.parse_all_jobs(self._query(site.all_jobs_command()).stdout)
         return [dict(row._asdict()) for row in rows]
 
     def look(self, asked: Sequence[Sequence[str]], timeout: float) -> List[List[Any]]:
@@ -171,34 +173,34 @@ class SlurmScheduler:
         told = []  # type: List[List[Any]]
         # Times are asked for as seconds. Without a zone each of them costs a look at the file of
         # this machine's: with 40,000 jobs half of the work.
-        env = dict(commands.command_env(os.environ), TZ="UTC0")
+        env = dict(environ.command_env(os.environ), TZ="UTC0")
         for command in asked:
-            if not answers.only_looks(command):
+            if not site.only_looks(command):
                 raise AgentError("request", f"{' '.join(command[:3])} does more than look")
             done = self._run(list(command), timeout, env)
             told.append(list(done))
-            if done.code != 0 and answers.is_unreachable(done.stderr):
+            if done.code != 0 and refusals.is_unreachable(done.stderr):
                 break
         return told
 
     def version(self) -> str:
         """The version of the commands, such as 22.05.8."""
-        done = self._query(answers.version_command())
-        return "{}.{:02d}.{}".format(*answers.parse_version(done.stdout))
+        done = self._query(site.version_command())
+        return "{}.{:02d}.{}".format(*site.parse_version(done.stdout))
 
     def _query(self, command: List[str]) -> ExecResult:
         done = self._run(command, QUERY_TIMEOUT)
         if done.code != 0:
             words = [line for line in done.stderr.splitlines() if line.strip()]
-            hint = answers.hint_without_configuration(done.stderr)
+            hint = refusals.hint_without_configuration(done.stderr)
             raise AgentError("unreachable", f"{command[0]} did not answer", words, hint)
         return done
 
     def _request(self, command: List[str]) -> None:
         done = self._run(command, QUERY_TIMEOUT)
-        if done.code != 0 and not answers.is_unknown_job(done.stderr):
+        if done.code != 0 and not refusals.is_unknown_job(done.stderr):
             words = [line for line in done.stderr.splitlines() if line.strip()]
-            kind = "unreachable" if answers.is_unreachable(done.stderr) else "request"
+            kind = "unreachable" if refusals.is_unreachable(done.stderr) else "request"
             raise AgentError(kind, f"{command[0]} was not carried out", words)
 
     def _run(
@@ -206,7 +208,7 @@ class SlurmScheduler:
     ) -> ExecResult:
         self.calls += 1
         count_call()
-        env = dict(commands.command_env(os.environ) if env is None else env, **self.own_env)
+        env = dict(environ.command_env(os.environ) if env is None else env, **self.own_env)
         try:
             done = door.run(command, timeout, env, cwd)
         except subprocess.TimeoutExpired:

@@ -14,7 +14,7 @@ from typing import Any
 
 from slurm import errors
 from slurm.api import frames, openssh
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend, Wanted
 from slurm.api.link import Link, LinkLost
 from slurm.api.openssh import SshSettings

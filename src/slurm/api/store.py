@@ -4,7 +4,6 @@ That is environments, wheels, snapshots of working trees, and copies of the SDK.
 """
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -13,7 +12,8 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api import folders, run_files
+from slurm.api.agent_error import AgentError
 from slurm.runner import environment_state
 from slurm.runner.protected import protect, remove_tree
 
@@ -109,7 +109,7 @@ def inventory(agent: Any, sizes: bool) -> Dict[str, Any]:
     items = []  # type: List[Dict[str, Any]]
     for kind, folder in KINDS.items():
         top = os.path.join(agent.base, folder)
-        for name in _names(top):
+        for name in folders.names(top):
             item = _item(kind, top, name, sizes)
             if item is not None:
                 items.append(item)
@@ -121,7 +121,7 @@ def _item(kind: str, top: str, name: str, sizes: bool) -> Optional[Dict[str, Any
     path = os.path.join(top, name)
     try:
         changed = os.lstat(path).st_mtime
-        size = _size(path) if sizes else None
+        size = folders.size(path) if sizes else None
         item = {"kind": kind, "name": name, "size": size}  # type: Dict[str, Any]
         if name.endswith((".new", ".gone", ".tmp", ".tar.gz", ".part")):
             item["state"] = LEFT_OVER
@@ -140,13 +140,13 @@ def _left_in(kind: str, top: str, item: Dict[str, Any], sizes: bool) -> Iterator
         return
     folder = os.path.join(top, item["name"])
     current = os.path.basename(os.path.realpath(os.path.join(folder, rundir.CURRENT)))
-    for name in _names(folder):
+    for name in folders.names(folder):
         path = os.path.join(folder, name)
         if name not in (current, rundir.CURRENT) and os.path.isdir(path):
             yield {
                 "kind": kind,
                 "name": item["name"] + "/" + name,
-                "size": _size(path) if sizes else None,
+                "size": folders.size(path) if sizes else None,
                 "idle": max(0.0, time.time() - _mtime(path)),
                 "state": LEFT_OVER,
             }
@@ -156,16 +156,13 @@ def _used(agent: Any) -> Iterator[str]:
     """What the runs of jobs that have not ended need."""
     rows = agent.scheduler.status([])
     for work_dir in {row.work_dir for row in rows if row.end is None}:
+        environment = run_files.read_json(os.path.join(work_dir, rundir.ENVIRONMENT))
+        if environment is None:
+            continue  # no run of ours
+        for name in environment.get("needs", ()):
+            yield str(name)
         try:
-            with open(os.path.join(work_dir, rundir.ENVIRONMENT)) as f:
-                found = json.load(f)
-            for name in found.get("needs", ()):
-                yield str(name)
-        except (OSError, ValueError):
-            continue
-        try:
-            with open(os.path.join(work_dir, rundir.SCRIPT)) as f:
-                text = f.read()
+            text = run_files.read_script(os.path.join(work_dir, rundir.SCRIPT))
         except OSError:
             continue
         mark = "export SLURM_SDK_ROOT="
@@ -192,31 +189,11 @@ def remove(agent: Any, names: Sequence[str]) -> List[str]:
     return gone
 
 
-def _names(folder: str) -> List[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []
-
-
 def _mtime(path: str) -> float:
     try:
         return os.lstat(path).st_mtime
     except OSError:
         return 0.0
-
-
-def _size(path: str) -> int:
-    if not os.path.isdir(path):
-        return os.lstat(path).st_size
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            try:
-                total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
-    return total
 
 
 #: What a client may ask for; each is given the agent first.

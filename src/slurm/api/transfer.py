@@ -5,13 +5,13 @@ import os
 from typing import Any, Callable, Dict, Optional
 
 from slurm import rundir
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 
 #: Content-addressed files lie here, below the base.
 FILES = ".files"
 
 
-def resolve(base: str, path: str) -> str:
+def _resolve(path: str) -> str:
     """A path on the cluster: `~` is the home there, and a relative one counts from it."""
     home = os.path.expanduser("~")
     return os.path.normpath(os.path.join(home, os.path.expanduser(path)))
@@ -29,9 +29,9 @@ def _hash(path: str) -> str:
             digest.update(data)
 
 
-def state(base: str, path: str, part: Optional[str] = None, digest: bool = False) -> Dict[str, Any]:
+def state(path: str, part: Optional[str] = None, digest: bool = False) -> Dict[str, Any]:
     """Whether a file is there, how large it is, and how much of it an earlier attempt sent."""
-    target = resolve(base, path)
+    target = _resolve(path)
     found: Dict[str, Any] = {"path": target, "size": None, "part": 0}
     try:
         if os.path.isdir(target):
@@ -53,9 +53,9 @@ def _part(target: str, part: str) -> str:
     return os.path.join(os.path.dirname(target), f".{os.path.basename(target)}.{part}.part")
 
 
-def put(base: str, path: str, part: str, offset: int, data: bytes) -> int:
+def put(path: str, part: str, offset: int, data: bytes) -> int:
     """Write a piece of a file beside its place; returns how much of it is there."""
-    target = resolve(base, path)
+    target = _resolve(path)
     name = _part(target, part)
     try:
         rundir.make_private_folder(os.path.dirname(target))
@@ -68,9 +68,9 @@ def put(base: str, path: str, part: str, offset: int, data: bytes) -> int:
     return offset + len(data)
 
 
-def finish(base: str, path: str, part: str, size: int, digest: str, mode: int) -> str:
+def finish(path: str, part: str, size: int, digest: str, mode: int) -> str:
     """Put a file whose pieces are all there into its place, if it is what was sent."""
-    target = resolve(base, path)
+    target = _resolve(path)
     name = _part(target, part)
     try:
         if not os.path.exists(name) and os.path.exists(target) and _hash(target) == digest:
@@ -89,9 +89,9 @@ def finish(base: str, path: str, part: str, size: int, digest: str, mode: int) -
     return target
 
 
-def get(base: str, path: str, offset: int, limit: int) -> bytes:
+def get(path: str, offset: int, limit: int) -> bytes:
     """A piece of a file."""
-    target = resolve(base, path)
+    target = _resolve(path)
     try:
         with open(target, "rb") as f:
             f.seek(offset)
@@ -100,7 +100,7 @@ def get(base: str, path: str, offset: int, limit: int) -> bytes:
         raise AgentError("file", f"{target} cannot be read: {error.strerror}") from error
 
 
-#: What a client may ask for; each is given the base first.
+#: What a client may ask for.
 VERBS: Dict[str, Callable[..., Any]] = {
     "file_state": state,
     "file_put": put,

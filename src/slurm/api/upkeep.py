@@ -11,7 +11,8 @@ import time
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import listing
+from slurm.api import folders, listing
+from slurm.api.run_files import metadata
 
 #: Programs that run containers.
 CONTAINERS = ("apptainer", "singularity", "podman", "docker", "enroot", "charliecloud")
@@ -19,7 +20,7 @@ CONTAINERS = ("apptainer", "singularity", "podman", "docker", "enroot", "charlie
 
 def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
     """What the processes of a run said they used, and what accounting says of its jobs."""
-    path = agent._path(run)
+    path = agent.path(run)
     found = []  # type: List[List[Any]]
     try:
         for record in rundir.all_records(path):
@@ -40,16 +41,7 @@ def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, 
 
 def sizes(agent: Any, runs: Sequence[str]) -> Dict[str, int]:
     """The bytes that runs take on the disk."""
-    return {run: _size(agent._path(run)) for run in runs}
-
-
-def _size(path: str) -> int:
-    total = 0
-    for folder, _, names in os.walk(path):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
-    return total
+    return {run: folders.size(agent.path(run)) for run in runs}
 
 
 def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
@@ -58,11 +50,11 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
     A run with a job that has not ended stays, and one that an open run reads its arguments from.
     """
     live = [row.work_dir for row in agent.scheduler.status([]) if row.end is None]
-    needed = _needed(agent, live)
+    needed = _needed(live)
     kept = []  # type: List[Tuple[str, str]]
     gone = set()
     for run in runs:
-        path = agent._path(run)
+        path = agent.path(run)
         if not os.path.isfile(os.path.join(path, rundir.METADATA)):
             kept.append((run, "is no run"))
         elif any(one == path or one.startswith(path + os.sep) for one in live):
@@ -79,13 +71,11 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
     return kept
 
 
-def _needed(agent: Any, live: Sequence[str]) -> List[str]:
+def _needed(live: Sequence[str]) -> List[str]:
     """The runs whose results jobs that have not ended will read."""
-    from slurm.api.family import _metadata
-
     found = []  # type: List[str]
     for path in set(live):
-        found += [str(run).partition("/")[0] for run in _metadata(path).get("upstream") or ()]
+        found += [str(run).partition("/")[0] for run in metadata(path).get("upstream") or ()]
     return found
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from slurm.api.rest_client import RestClient
-from slurm.bridge.gang import STATES, JobView, job_of
+from slurm.bridge.actions import JobView
+from slurm.bridge.gang import STATES, job_of
 from slurm.bridge.kube import Access, Kube, KubeError
 from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.manifests import WEBHOOK_NAME, failure_policy

@@ -11,11 +11,23 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from enum import Enum
 
+from slurm.bridge.actions import (
+    Action,
+    End,
+    Evict,
+    Expire,
+    Hold,
+    JobView,
+    Mark,
+    Place,
+    Release,
+    Submit,
+    Tell,
+)
 from slurm.bridge.feasibility import objection
 from slurm.bridge.grouping import Gang
 from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.names import FINALIZER, GATE, HELD, JOB, NODE, RESUBMIT
-from slurm.bridge.translation import Claim
 from slurm.model.states import JobState
 
 
@@ -69,108 +81,6 @@ STATES: dict[JobState, tuple[Verdict, Verdict, str]] = {
     JobState.UNKNOWN: (W, F, "SlurmUnknown"),
 }
 MISSING = (R, E, "SlurmJobMissing")
-
-
-@dataclass(frozen=True)
-class JobView:
-    """What Slurm says of one of our jobs."""
-
-    id: int
-    state: JobState
-    claim: Claim
-    nodes: tuple[str, ...] = ()
-    reason: str = ""
-    start: int | None = None
-
-    @property
-    def live(self) -> bool:
-        """Whether it waits or holds nodes; what Slurm has no word for may."""
-        return not self.state.finished
-
-
-# ---- actions -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Submit:
-    """Make a placeholder for these pods."""
-
-    pods: tuple[Pod, ...]
-
-
-@dataclass(frozen=True)
-class Mark:
-    """Write a job's number on pods; None takes it off."""
-
-    pods: tuple[Pod, ...]
-    job: int | None
-
-
-@dataclass(frozen=True)
-class Place:
-    """Let a pod run on a node of Kubernetes."""
-
-    pod: Pod
-    node: str
-    job: int
-
-
-@dataclass(frozen=True)
-class Evict:
-    """Delete a pod that lost its node; `unproved` where Slurm no longer knows the job."""
-
-    pod: Pod
-    reason: str
-    message: str
-    unproved: bool = False
-
-
-@dataclass(frozen=True)
-class Expire:
-    """Let the kubelet end a pod as out of time."""
-
-    pod: Pod
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True)
-class Hold:
-    """Leave pods waiting without a job, with the reason on them."""
-
-    pods: tuple[Pod, ...]
-    message: str
-
-
-@dataclass(frozen=True)
-class End:
-    """End a job, with the pods' outcome on record."""
-
-    job: JobView
-    outcome: str
-
-
-@dataclass(frozen=True)
-class Release:
-    """Take the finalizer off a pod; `gone` deletes it at once, where no kubelet will."""
-
-    pod: Pod
-    gone: bool = False
-
-
-@dataclass(frozen=True)
-class Tell:
-    """Say on the pods what is being waited for."""
-
-    pods: tuple[Pod, ...]
-    reason: str
-    message: str
-
-
-Action = Submit | Mark | Place | Evict | Expire | Hold | End | Release | Tell
-
-
-# ---- the decision --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

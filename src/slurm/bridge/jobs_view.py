@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from slurm.bridge.gang import JobView
+from slurm.bridge.actions import JobView
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
 from slurm.bridge.tasks import together, woken

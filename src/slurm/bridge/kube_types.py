@@ -132,7 +132,6 @@ class PodSpec(Struct, frozen=True):
     """What a pod should be."""
 
     nodeName: str = ""
-    schedulerName: str = ""
     serviceAccountName: str = ""
     containers: list[Container] = field(default_factory=list)
     initContainers: list[Container] = field(default_factory=list)
@@ -155,7 +154,6 @@ class Condition(Struct, frozen=True):
     status: str = "Unknown"
     reason: str = ""
     message: str = ""
-    lastTransitionTime: str | None = None
 
 
 class Terminated(Struct, frozen=True):
@@ -235,7 +233,6 @@ class NodeStatus(Struct, frozen=True):
     """What a node is."""
 
     allocatable: Amounts = field(default_factory=dict)
-    capacity: Amounts = field(default_factory=dict)
     conditions: list[Condition] = field(default_factory=list)
     addresses: list[Address] = field(default_factory=list)
 
@@ -251,12 +248,6 @@ class Node(Struct, frozen=True):
     def ready(self) -> bool:
         """Whether its kubelet says that it can take pods."""
         return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)
-
-
-class Namespace(Struct, frozen=True):
-    """A namespace."""
-
-    metadata: Meta
 
 
 class PodGroup(Struct, frozen=True):

@@ -45,7 +45,6 @@ class NodeSync:
         self._nodes: dict[str, Node] = {}
         self._unready: dict[str, float] = {}
         self._wake = asyncio.Event()
-        self.rounds = 0
 
     def changed(self, old: Node | None, new: Node | None) -> None:
         """A node of Kubernetes appeared, changed or went away."""
@@ -67,7 +66,6 @@ class NodeSync:
             self._wake.clear()
             try:
                 await self._round()
-                self.rounds += 1
             except (RestError, KubeError, NotLeader) as error:
                 log.warning("nodes: %s", error.message)
             if await woken(self._wake, _ROUND_S):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from decimal import ROUND_CEILING, Decimal
 
 _FORM = re.compile(r"^([+-]?[0-9]*\.?[0-9]+)([eE][+-]?[0-9]{1,3}|[A-Za-z]{0,2})$")
 _SCALE = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -34,8 +34,3 @@ def whole_up(text: str | int | float) -> int:
 def mebibytes_up(text: str | int | float) -> int:
     """Bytes as MiB, rounded up: 0 would mean all of a node's memory to Slurm."""
     return int((quantity(text) / MIB).to_integral_value(ROUND_CEILING))
-
-
-def mebibytes_down(text: str | int | float) -> int:
-    """Bytes as MiB, rounded down: what a node offers is never more than it has."""
-    return int((quantity(text) / MIB).to_integral_value(ROUND_FLOOR))

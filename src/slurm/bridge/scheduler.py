@@ -13,9 +13,21 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import datetime
 
-from slurm.bridge import gang as g
+from slurm.bridge.actions import (
+    Action,
+    End,
+    Evict,
+    Expire,
+    Hold,
+    Mark,
+    Place,
+    Release,
+    Submit,
+    Tell,
+)
 from slurm.bridge.brakes import Breaker
 from slurm.bridge.feasibility import infeasible
+from slurm.bridge.gang import World, decide, job_of
 from slurm.bridge.grouping import gang_key, gang_of
 from slurm.bridge.identity import Requester, possible
 from slurm.bridge.jobs_view import JobsView
@@ -98,7 +110,7 @@ class Scheduler:
             del self._gangs[key]
             self._grown.pop(key, None)
             self.view.forget(key)
-        job = g.job_of(pod)
+        job = job_of(pod)
         if job is not None and new is not None:
             self.view.follow(job, key)
         self._wake_gang(key)
@@ -171,7 +183,7 @@ class Scheduler:
         try:
             if not self.view.fresh():
                 raise Later("Slurm does not answer")
-            for action in g.decide(self.world(key)):
+            for action in decide(self.world(key)):
                 await self._do(key, action)
         except (Later, SlurmError) as error:
             pause = self._pause[key] = min(_LONGEST_PAUSE, self._pause.get(key, 0.1) * 2)
@@ -198,11 +210,11 @@ class Scheduler:
                 except KubeError as problem:
                     log.info("%s: %s", pod.key, problem.message)
 
-    def world(self, key: str) -> g.World:
+    def world(self, key: str) -> World:
         """All that is known about a gang now."""
         pods = list(self._gangs.get(key, {}).values())
         gang = gang_of(key, pods, self.groups)
-        jobs = self.view.of_gang(key, {j for p in pods if (j := g.job_of(p)) is not None})
+        jobs = self.view.of_gang(key, {j for p in pods if (j := job_of(p)) is not None})
         now = time.monotonic()
         full = gang.least is not None and len(pods) == gang.least
         quiet = now - self._grown.get(key, 0.0) >= _SETTLE_S
@@ -215,10 +227,10 @@ class Scheduler:
             # What only time changes: late members, and what is said of waiting.
             soon = _TELL_S if settled else _SETTLE_S
             asyncio.get_running_loop().call_later(soon, self._wake_gang, key)
-        return g.World(
+        return World(
             gang,
             jobs,
-            self.view.missing_of({j for p in pods if (j := g.job_of(p)) is not None}),
+            self.view.missing_of({j for p in pods if (j := job_of(p)) is not None}),
             self.nodes,
             frozenset(p.metadata.uid for p in pods if self._stuck(p)),
             # A pod that nobody would make again is better kept waiting.
@@ -242,35 +254,35 @@ class Scheduler:
 
     # ---- actions ---------------------------------------------------------------------------------
 
-    async def _do(self, key: str, action: g.Action) -> None:
+    async def _do(self, key: str, action: Action) -> None:
         self.fence()
         match action:
-            case g.Submit(pods):
+            case Submit(pods):
                 await self._submit(key, pods)
-            case g.Mark(pods, job):
+            case Mark(pods, job):
                 if job is not None:
                     self.view.follow(job, key)
                 for pod in pods:
                     await self._took(self.writes.mark(pod, job))
-            case g.Place(pod, node, job):
+            case Place(pod, node, job):
                 await self._place(pod, node, job)
-            case g.Evict(pod, reason, message, unproved):
+            case Evict(pod, reason, message, unproved):
                 await self._evict(pod, reason, message, unproved)
-            case g.Expire(pod, reason, message):
+            case Expire(pod, reason, message):
                 await self._took(self.writes.tell(pod, reason, message))
                 await self._took(self.writes.expire(pod))
-            case g.Hold(pods, message):
+            case Hold(pods, message):
                 for pod in pods:
                     await self._took(self.writes.hold(pod, message))
                     self.writes.event(pod, "Held", message, "Warning")
-            case g.End(job, outcome):
+            case End(job, outcome):
                 await self.slurm.end(job, outcome)
                 self.view.ended(job.id)
-            case g.Release(pod, gone):
+            case Release(pod, gone):
                 await self._took(self.writes.release(pod))
                 if gone:
                     await self.writes.delete(pod, grace=0)
-            case g.Tell(pods, reason, message):
+            case Tell(pods, reason, message):
                 for pod in pods:
                     await self._took(self.writes.tell(pod, reason, message))
 

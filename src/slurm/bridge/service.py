@@ -54,7 +54,6 @@ class Bridge:
         self._url = webhook_url
         self.lease: Lease | None = None
         self.scheduler: Scheduler | None = None
-        self.node_sync: NodeSync | None = None
         self.webhook: Webhook | None = None
         self.started = asyncio.Event()
 
@@ -81,9 +80,7 @@ class Bridge:
         )
         writes = PodWrites(kube)
         self.scheduler = scheduler = Scheduler(settings, slurm, writes, self.metrics, lease.check)
-        self.node_sync = sync = NodeSync(
-            settings, kube, slurm, lease.check, scheduler.view.node_names.update
-        )
+        sync = NodeSync(settings, kube, slurm, lease.check, scheduler.view.node_names.update)
 
         def node_changed(old: Node | None, new: Node | None) -> None:
             scheduler.node_changed(old, new)

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm.api.rest_client import JOB_NOT_FOUND, RestClient, number_of
-from slurm.bridge.gang import JobView
+from slurm.bridge.actions import JobView
 from slurm.bridge.metrics import Metrics
 from slurm.bridge.nodes import Shape, SlurmNode
 from slurm.bridge.translation import SLEEPER, read_claim

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slurm.callbacks.base import BaseCallback, flush
 
@@ -101,10 +101,6 @@ class BenchmarkCallback(BaseCallback):
             ran_median=median(ran) if ran else None,
             ran_max=max(ran, default=None),
         )
-
-    def as_dicts(self) -> list[dict[str, Any]]:
-        """The summary as plain dictionaries, for a data frame or JSON."""
-        return [asdict(row) for row in self.summary()]
 
     def __str__(self) -> str:
         head = ("task", "runs", "jobs", "failed", "packaging", "submission", "queued", "ran")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.job import Job
     from slurm.journal import Journal
+    from slurm.plan import Plan
     from slurm.rendering import Environment
-    from slurm.submission import Plan
 
 
 class Preparing:

@@ -146,7 +146,7 @@ def _base_above(run: str) -> Path | None:
 def _scheduler_of(base: Path, run: str) -> str:
     """Where a run on this machine was submitted to, as its own environment file says."""
     from slurm import rundir
-    from slurm.api.agent import AgentError
+    from slurm.api.agent_error import AgentError
     from slurm.api.listing import find_run
 
     try:

@@ -11,13 +11,14 @@ from typing import Any
 
 import slurm.cluster
 import slurm.debug
-import slurm.submission
+import slurm.sending
 from slurm import rundir
-from slurm.api.backend import Backend, connect
+from slurm.api.backend import Backend
+from slurm.api.connect import connect
 from slurm.cost import Cost, cost_of
 from slurm.errors import RunNotFound
 from slurm.job import Job
-from slurm.submission import Plan
+from slurm.plan import Plan
 from slurm.watcher import Watcher
 
 
@@ -101,7 +102,7 @@ class Recorder:
         """Take a submission for made; the ids are its number in the plan."""
         assert self.coming is not None
         number = len(self.planned) + 1
-        waits = rundir.has_token(self.coming.script)
+        waits = bool(rundir.awaited_runs(self.coming.script))
         now = 0 if waits else min(parts, at_once)
         left = parts - now
         # Each part that is left is submitted by a small job, the first of which goes out now.
@@ -235,7 +236,7 @@ def planning(recorder: Recorder) -> Iterator[None]:
     The script makes its clusters itself, in any way it likes, so what all of them are built on is
     exchanged: the connection, the watcher, and what is done with a plan.
     """
-    send = slurm.submission.send
+    send = slurm.sending.send
 
     def record(cluster: Any, plan: Plan, *how: Any, **more: Any) -> Any:
         recorder.coming = plan
@@ -251,7 +252,7 @@ def planning(recorder: Recorder) -> Iterator[None]:
     changes: tuple[tuple[Any, str, Any], ...] = (
         (slurm.cluster, "connect", lambda *a: PlanningBackend(connect(*a), recorder)),
         (slurm.cluster, "watcher_for", watcher_for),
-        (slurm.submission, "send", record),
+        (slurm.sending, "send", record),
         (slurm.debug.DebugJob, "_execute", stop),
     )
     before = [(place, name, getattr(place, name)) for place, name, _ in changes]

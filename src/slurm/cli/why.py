@@ -137,7 +137,7 @@ def _own_words(job: Any) -> dict[str, str]:
 def _fine(job: Any) -> Why:
     if job.settled:
         return Why("", "It succeeded.", False)
-    silent = f" {job.reason}." if job.silent_since else ""
+    silent = f" {job.reason}." if job.notes.silent_since else ""
     text = f"It runs on {job.node or 'its node'}.{silent}"
     return Why(job.reason, text, False, fixes=[Fix(f"slurm logs {job.bare} -f", "follows it")])
 

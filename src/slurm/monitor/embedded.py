@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from slurm.api.backend import Backend
-from slurm.api.slurm_answers import PartitionStatus
 from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_site import PartitionStatus
 from slurm.model.states import parse_state
 from slurm.monitor.nodes import Gres, NodeRow
 from slurm.monitor.nodes import parse_state as parse_node_state

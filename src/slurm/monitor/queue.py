@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from slurm.api.slurm_answers import clock_seconds
+from slurm.api.slurm_site import clock_seconds
 from slurm.model.ids import expand_array_spec
 from slurm.model.states import parse_state
 

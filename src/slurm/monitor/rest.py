@@ -9,7 +9,7 @@ from typing import Any
 
 from slurm.api import rest_rows
 from slurm.api.rest_client import RestClient, number_of
-from slurm.api.slurm_answers import PartitionStatus
+from slurm.api.slurm_site import PartitionStatus
 from slurm.errors import RestError
 from slurm.model.units import format_duration
 from slurm.monitor import nodes, queue, sharing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from slurm.api.slurm_answers import PartitionStatus
+from slurm.api.slurm_site import PartitionStatus
 from slurm.monitor.controller import Controller
 from slurm.monitor.nodes import NodeRow
 from slurm.monitor.queue import JobRow

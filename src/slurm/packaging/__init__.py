@@ -18,12 +18,12 @@ __all__ = [
     "Request",
     "check_packaging",
     "choose",
+    "pickling",
     "prepare",
-    "sending",
 ]
 
 
-def sending(cluster: Cluster, prepared: Prepared) -> AbstractContextManager[None]:
+def pickling(cluster: Cluster, prepared: Prepared) -> AbstractContextManager[None]:
     """What has to be in force while calls for a cluster are pickled."""
     from slurm.packaging.remote import remote_of, sending_to, users_modules_by_value
 

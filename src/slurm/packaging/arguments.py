@@ -10,16 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError
+from slurm.errors import UnpicklableArgument, UpstreamFailed, WrongArguments
 
 #: Objects of a map that are at least this large and occur again are stored once.
 SHARE_FROM = 64 << 10
-
-
-class WrongArguments(UsageError, TypeError):
-    """The call does not fit the function's signature."""
-
-    code = "SLURM-E122"
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
 from slurm.packaging import progress
-from slurm.packaging.sdk import sdk_files, sdk_hash
+from slurm.packaging.sdk import bring_sdk, sdk_hash
 from slurm.rendering import Environment, shell_quote
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ def deliver(cluster: Cluster, recipe: Recipe) -> None:
 def make(cluster: Cluster, key: str, label: str) -> None:
     """Make an environment on the login node, and wait until it is ready."""
     backend = cluster.backend
-    if not cluster.sdk_is_there:
-        backend.put_sdk(sdk_hash(), sdk_files())
-        cluster.sdk_is_there = True
+    bring_sdk(cluster)
     with progress.step("install", label) as line:
         found = backend.environment_make(key, sdk_hash())
         until, pause, said, began = time.monotonic() + PATIENCE, 0.1, "", False

@@ -66,7 +66,7 @@ _PREPARE = {
     "none": "slurm.packaging.none:prepare_none",
     "source": "slurm.packaging.source:prepare_source",
     "wheel": "slurm.packaging.wheel:prepare_wheel",
-    "container": "slurm.packaging.container:prepare_container",
+    "container": "slurm.packaging.container.prepare:prepare_container",
     "inherit": "slurm.packaging.inherit:prepare_inherit",
 }
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
 
 #: What only a client needs stays at home.
-CLIENT_ONLY = ("bridge", "cli", "dashboard", "monitor", "stack")
+CLIENT_ONLY = ("bridge", "cli", "monitor", "stack", "web")
 
 
 @functools.lru_cache(maxsize=1)
@@ -42,3 +46,10 @@ def sdk_hash() -> str:
         digest.update(f"{path}\0{len(content)}\0".encode())
         digest.update(content)
     return digest.hexdigest()
+
+
+def bring_sdk(cluster: Cluster) -> None:
+    """Make sure that the copy lies on a cluster; asked for once per cluster object."""
+    if not cluster.sdk_is_there:
+        cluster.backend.put_sdk(sdk_hash(), sdk_files())
+        cluster.sdk_is_there = True

@@ -79,7 +79,7 @@ def make_recipe(request: Request, wheel: Wheel, reason: str | None) -> tuple[Rec
         python=python,
         wheel=Parcel(wheel.path, wheel.digest, os.path.basename(wheel.path)),
         wheels=own,
-        lock=read_lock(request, wheel),
+        lock=_read_lock(request),
         options={k: v for k, v in options.items() if k not in ("project", "lock")},
         uv=find_uv() if remote_of(request.cluster) is None else None,
     )
@@ -102,7 +102,7 @@ def refuse_credentials(options: Mapping[str, Any]) -> None:
 # ---- the lock -----------------------------------------------------------------------------------
 
 
-def read_lock(request: Request, wheel: Wheel) -> tuple[str, ...]:
+def _read_lock(request: Request) -> tuple[str, ...]:
     """The exact versions that the project's lock names, as constraints; none without a lock."""
     project = str(request.packaging.options.get("project") or find_project(request.source))
     given = request.packaging.options.get("lock")

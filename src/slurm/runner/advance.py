@@ -6,7 +6,8 @@ import sys
 
 def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run this
     """Submit the next part of the run."""
-    from slurm.api.agent import Agent, AgentError
+    from slurm.api.agent import Agent
+    from slurm.api.agent_error import AgentError
 
     base = os.environ["SLURM_SDK_BASE"]
     try:

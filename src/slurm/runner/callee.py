@@ -6,6 +6,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from slurm import rundir
 from slurm.runner import run as runner
+from slurm.runner.trouble import trouble
 
 #: Kinds of frames; those that come back are the kinds of records.
 FUNCTION, CALL = "f", "c"
@@ -88,7 +89,7 @@ class _Function:
             else:
                 value = self._one(function, list(args), kwargs)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
-            return runner.trouble(error)
+            return trouble(error)
         return runner.kept(value)
 
     def _one(self, function: Any, args: List[Any], kwargs: Dict[str, Any]) -> Any:

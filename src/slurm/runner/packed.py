@@ -16,6 +16,7 @@ from slurm.runner.cache import announce
 from slurm.runner.memory import OomCounter
 from slurm.runner.ranges import Queue
 from slurm.runner.retry import is_retried_for_memory
+from slurm.runner.trouble import trouble
 from slurm.runner.usage import Usage
 from slurm.runner.workers import MOST, SETTLED, Calls, Worker
 
@@ -45,7 +46,7 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         calls = load_calls(run, who)
         announce(run, first, stop)
     except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
-        _, header, payload, _ = runner.trouble(error)
+        _, header, payload, _ = trouble(error)
         header.update(outcome=rundir.ERROR, rest=True)
         return runner.record(run, who, batches.PACK, header, payload, 1)
     pack = Pack(calls, Queue(first, stop, set(over)), workers)

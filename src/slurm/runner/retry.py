@@ -1,9 +1,9 @@
-"""Retries in a job: the guard that judges a failed part, and a call that waits for a retry."""
+"""The guard of a part of a run: a small job that judges what failed, and submits it again."""
 
 import os
 import sys
 import time
-from typing import Any, Optional
+from typing import Any
 
 #: How long a guard tries: the scheduler has to say of all jobs of its part that they are over.
 PATIENCE = 480.0
@@ -14,9 +14,9 @@ CALM = 3.0
 def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run this
     """Judge the part that this job guards, and submit again what is due."""
     from slurm.api import retries
-    from slurm.api.agent import AgentError
+    from slurm.api.agent_error import AgentError
 
-    agent = _agent()
+    agent = agent_here()
     run = os.path.relpath(argv[1], agent.base)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -32,25 +32,6 @@ def main(argv: list) -> int:  # type: ignore[type-arg]  # a Python 3.8 may run t
     return 1
 
 
-def postpone(run: str, index: int, rank: int, upstream: str, number: int) -> Optional[bool]:
-    """Whether a call has to wait: its upstream is being retried, and it was submitted behind that.
-
-    None: the value has appeared meanwhile. False: the upstream failed for good.
-    """
-    from slurm.api import retries
-
-    agent = _agent()
-    became, jobs = retries.what_became_of(agent, upstream, number)
-    if became == "ready":
-        return None
-    if became == "failed" or not jobs:
-        return False
-    if rank == 0:
-        token = os.environ["SLURM_SDK_PART"]
-        retries.move(agent, os.path.relpath(run, agent.base), token, index, jobs)
-    return True
-
-
 def is_retried_for_memory(run: str) -> bool:
     """Whether this job would be submitted again, should it say that its memory was used up."""
     from slurm.api import retries, retry_rules
@@ -61,7 +42,8 @@ def is_retried_for_memory(run: str) -> bool:
     return policy is not None and retry_rules.letter_for(policy["rules"], failure, made) is not None
 
 
-def _agent() -> Any:
+def agent_here() -> Any:
+    """The agent for the scheduler that this job runs under."""
     from slurm.api.agent import Agent
     from slurm.runner.advance import scheduler
 

@@ -18,8 +18,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
-_HERE = os.path.dirname(__file__) + os.sep
-
 
 class Refused(Exception):
     """The runner cannot run this payload; the text says why and what to do."""
@@ -106,15 +104,21 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
     except Postponed:
         raise
     except (Refused, SystemExit) as error:
-        return trouble(error)
+        return _raised(error)
     except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
         from slurm.runner import postmortem
 
         place = postmortem.keep(run, error)
-        kind, header, payload, code = trouble(error)
+        kind, header, payload, code = _raised(error)
         header["frames"] = place
         return kind, header, payload, code
     return kept(value)
+
+
+def _raised(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+    from slurm.runner.trouble import trouble
+
+    return trouble(error)
 
 
 def settle(value: Any) -> Any:
@@ -135,16 +139,6 @@ def settle(value: Any) -> Any:
         return pool.submit(contextvars.copy_context().run, asyncio.run, value).result()
 
 
-def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
-    """The outcome of a call that raised."""
-    if isinstance(error, Refused):
-        return rundir.ERROR, _refusal(error), b"", 1
-    if isinstance(error, SystemExit):
-        code = exit_code(error)
-        return rundir.EXIT, {"code": code, "text": _text(error.code)}, b"", code
-    return failure(error)
-
-
 def kept(value: Any) -> Tuple[str, Dict[str, Any], bytes, int]:
     """The outcome of a call that returned a value."""
     try:
@@ -152,14 +146,9 @@ def kept(value: Any) -> Tuple[str, Dict[str, Any], bytes, int]:
         header, payload = pack(value) if pack else ({}, dumps(value))
         return rundir.VALUE, header, payload, 0
     except Exception as error:  # noqa: BLE001 - pickling calls the user's own code
-        header = {
-            "error": "UnpicklableResult",
-            "message": f"the function returned a {_name(type(value))} that cannot be pickled: "
-            f"{type(error).__name__}: {error}",
-            "evidence": [_text(value)],
-            "hint": "return plain data, or write it to a file and return its path",
-        }
-        return rundir.ERROR, header, b"", 1
+        from slurm.runner.trouble import unpicklable
+
+        return unpicklable(value, error)
 
 
 def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]]:
@@ -209,7 +198,12 @@ def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[An
         args, kwargs = load_arguments(blob, run, base)
         return args, dict(load_common(run, base), **kwargs)
     except UpstreamResult as error:
-        if error.run and _goes_behind(run, who, error.run, error.index, error.returned):
+        from slurm.runner.behind import go_behind
+
+        waits = go_behind(run, who, error) if error.run else False
+        if waits:
+            raise Postponed from error
+        if waits is None:  # the value has appeared meanwhile
             return call_arguments(run, who, blob)
         hint = "look at that job, mend it and submit again"
         raise Refused("UpstreamFailed", str(error), hint) from error
@@ -222,33 +216,6 @@ def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]
     from slurm.runner.callbacks import with_hooks
 
     return with_hooks(function, run, who, header)
-
-
-def _goes_behind(run: str, who: rundir.Identity, upstream: str, index: int, returned: Any) -> bool:
-    """Go behind an upstream that is being retried; True: its value has appeared meanwhile."""
-    import json
-
-    if returned:
-        from slurm.runner.workflow import go_behind
-
-        waits = go_behind(run, who.index, who.rank, returned)
-        if waits:
-            raise Postponed
-        return waits is None
-    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-    try:
-        with open(os.path.join(base, upstream, rundir.METADATA)) as f:
-            returns = json.load(f).get("returns")
-    except (OSError, ValueError):
-        return False
-    if not returns:
-        return False
-    from slurm.runner.retry import postpone
-
-    waits = postpone(run, who.index, who.rank, upstream, index)
-    if waits:
-        raise Postponed
-    return waits is None
 
 
 def make_context(header: Dict[str, Any]) -> Any:
@@ -303,28 +270,6 @@ def check_version(header: Dict[str, Any]) -> None:
         )
 
 
-def failure(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
-    """The record of an exception: its text always, the object itself where it can travel."""
-    import traceback
-
-    from slurm.runner.exceptions import pickled
-
-    frame = error.__traceback__
-    # The runner's own frames say nothing to the user.
-    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.tb_next
-    text = "".join(traceback.format_exception(type(error), error, frame))
-    say(text)
-    header = {
-        "type": _name(type(error)),
-        "types": [_name(cls) for cls in type(error).__mro__[:-1]],
-        "message": _text(error, 2000),
-        "traceback": text[-64_000:],
-        "exception": isinstance(error, Exception),
-    }
-    return rundir.ERROR, header, pickled(error.with_traceback(None), dumps), 1
-
-
 def record(
     run: str, who: rundir.Identity, kind: str, header: Dict[str, Any], payload: bytes, code: int
 ) -> int:
@@ -371,32 +316,3 @@ def dumps(value: Any) -> bytes:
         import cloudpickle
 
         return cloudpickle.dumps(value, protocol=5)  # type: ignore[no-any-return]
-
-
-def exit_code(stop: SystemExit) -> int:
-    """The exit code that Python itself would give for this SystemExit."""
-    if stop.code is None:
-        return 0
-    if isinstance(stop.code, int):
-        return stop.code & 0xFF
-    say(f"{stop.code}\n")
-    return 1
-
-
-def _refusal(refused: Refused) -> Dict[str, Any]:
-    say(f"slurm-sdk: {refused}\n")
-    return {"error": refused.error, "message": str(refused), "hint": refused.hint}
-
-
-def _name(cls: type) -> str:
-    return (
-        cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-    )
-
-
-def _text(value: Any, limit: int = 500) -> str:
-    try:
-        text = str(value) if isinstance(value, BaseException) else repr(value)
-    except Exception as error:  # noqa: BLE001 - repr is the user's own code
-        text = f"<no text: {type(error).__name__}>"
-    return text if len(text) <= limit else text[:limit] + " ..."

@@ -75,7 +75,6 @@ class Usage:
         }  # type: Dict[str, Any]
         peak = _peak(self._group) if self._group else 0
         if peak:
-            found["group_peak"] = peak
             # What the kernel saw at most holds file caches too, which it gives up when asked: it
             # is the better number only where there were hardly any.
             exact = peak - self._cache if self._cache * 10 < peak else 0

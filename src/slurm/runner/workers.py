@@ -12,7 +12,8 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
 from slurm.runner import batches, signals
-from slurm.runner.run import kept, say, settle, trouble
+from slurm.runner.run import kept, say, settle
+from slurm.runner.trouble import trouble
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
 MOST, LONGEST = 16384, 0.1

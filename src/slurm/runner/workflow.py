@@ -5,8 +5,7 @@ import os
 import signal
 import sys
 import threading
-import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Tuple
 
 from slurm import rundir
 from slurm.runner.advance import scheduler
@@ -93,34 +92,3 @@ def _forget_seed() -> None:
     the next attempt knows the same arguments again; children are to choose their own."""
     if os.environ.pop("SLURM_SDK_SEED", None):
         os.environ.pop("PYTHONHASHSEED", None)
-
-
-def go_behind(
-    run: str, index: int, rank: int, missing: Sequence[Tuple[str, int]]
-) -> Optional[bool]:
-    """Whether a call has to wait for jobs that a workflow returned, and was submitted behind them.
-
-    A job that takes a workflow's value begins when the workflow has ended; what it returned may
-    still run then. None: a value has appeared meanwhile. False: one of them failed for good.
-    """
-    from slurm.api import retries
-    from slurm.api.agent import Agent
-
-    agent = Agent(scheduler(), os.environ["SLURM_SDK_BASE"])
-    # One call of each part stands for all: the others are looked at when the part is over.
-    parts: Dict[Tuple[str, str], int] = {}
-    for below, number in missing:
-        parts.setdefault((below, retries.first_token(agent._path(below), number)), number)
-    jobs: List[str] = []
-    for (below, _), number in parts.items():
-        became, ids = retries.what_became_of(agent, below, number)
-        if became == "failed":
-            return False
-        jobs += ids if became == "wait" else []
-    if not jobs:
-        time.sleep(1)  # a value has appeared, or a part of a long map waits to be submitted
-        return None
-    if rank == 0:
-        token = os.environ["SLURM_SDK_PART"]
-        retries.move(agent, os.path.relpath(run, agent.base), token, index, sorted(set(jobs)))
-    return True

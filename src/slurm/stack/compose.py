@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from slurm.stack.check import srun_ports
 from slurm.stack.image import Image, images
 from slurm.stack.plan import Node, Plan
+from slurm.stack.services import (
+    EDGE,
+    EXPORTER_PORT,
+    NETWORK,
+    Service,
+    after,
+    any_service,
+    auth_secret,
+    built_from,
+    health,
+    key_secrets,
+    limits,
+    named_volumes,
+    own_service,
+    published,
+    slurm_service,
+    with_environment,
+)
 from slurm.stack.topology import Limit
 from slurm.stack.versions import at_least
-from slurm.stack.yaml import Alias, Anchor
-
-Service = dict[str, Any]
-
-#: The first line of every file that compose and its services read.
-WRITTEN = "Written by `slurm cluster render`; change cluster.toml, not this file."
-NETWORK = "slurm-net"
-#: Ports of containers on an internal network alone are not published: who is, joins this too.
-EDGE = "slurm-edge"
-ENTRY = "/usr/local/bin/slurm-entrypoint"
-EXPORTER_PORT = 9341
-NODE_EXPORTER_PORT = 9100
-_LOGGING = {"driver": "json-file", "options": {"max-size": "10m", "max-file": "3"}}
+from slurm.stack.yaml import Anchor
 
 
 def compose(plan: Plan) -> dict[str, Any]:
@@ -64,9 +69,8 @@ def host_addresses(plan: Plan) -> dict[str, str]:
 
 def secret_names(plan: Plan) -> list[str]:
     """The secrets of a cluster; each is a file of mode 0600 in its own folder."""
-    auth = "munge.key" if plan.auth == "munge" else "slurm.key"
     wanted = {
-        auth: True,
+        auth_secret(plan): True,
         "jwt_hs256.key": plan.topology.auth.jwt,
         "database_password": plan.slurmdbd_port is not None,
         "grafana_password": "grafana" in plan.addresses,
@@ -74,122 +78,38 @@ def secret_names(plan: Plan) -> list[str]:
     return [name for name, there in wanted.items() if there]
 
 
-def any_service() -> Service:
-    """What all services have in common."""
-    return {
-        # Something must reap what a job leaves behind: slurmd as process 1 does not.
-        "init": True,
-        "restart": "unless-stopped",
-        "logging": _LOGGING,
-        "extra_hosts": Alias("hosts"),
-    }
-
-
-def _image(image: Image) -> Service:
-    build = {"context": ".", "dockerfile": "Containerfile", "target": image.target}
-    return {"image": image.name, "build": {**build, "args": dict(image.arguments)}}
-
-
-def slurm_service(plan: Plan, image: Image) -> Service:
-    """What the services of Slurm have in common."""
-    users = ",".join(f"{u.name}:{u.uid}:{u.gid}" for u in plan.users)
-    environment = {
-        "SLURM_AUTH": plan.auth,
-        "SLURM_CLUSTER": plan.topology.name,
-        "SLURM_USERS": users,
-        "SLURM_SHARED": plan.topology.shared.path,
-        "SLURMCTLD_PORT": str(plan.slurmctld_port),
-    }
-    if len(plan.controllers) > 1:
-        environment["SLURM_CONTROLLERS"] = " ".join(name for name, _ in plan.controllers)
-    if plan.auth == "slurm":
-        # auth/slurm looks in /etc/slurm otherwise, and no secret lies there.
-        environment["SLURM_SACK_KEY"] = f"{plan.paths.keys}/slurm.key"
-    if plan.several_hosts:
-        low, high = srun_ports(plan.topology)
-        environment["SRUN_PORTS"] = f"{low}-{high}"
-    shared = Anchor("environment", environment)
-    return {"<<": Alias("service"), **_image(image), "environment": shared}
-
-
-def _health(role: str, start: str = "60s") -> Service:
-    return {
-        "test": ["CMD", ENTRY, "health", role],
-        "interval": "15s",
-        "timeout": "15s",
-        "retries": 4,
-        "start_period": start,
-    }
-
-
-def _after(plan: Plan, *names: str) -> Service:
-    # podman runs no health checks by itself, so nothing may wait for one; entry points wait.
-    docker = plan.topology.engine == "docker"
-    condition = "service_healthy" if docker else "service_started"
-    there = [name for name in names if name in plan.addresses]
-    return {"depends_on": {name: {"condition": condition} for name in there}} if there else {}
-
-
-def _limits(limit: Limit) -> Service:
-    found: Service = {"mem_limit": f"{limit.memory}m"}
-    return {**found, "cpus": limit.cpus} if limit.cpus else found
-
-
-def _service(plan: Plan, name: str, role: str, base: str = "slurm") -> Service:
-    return {
-        "<<": Alias(base),
-        "container_name": f"{plan.topology.name}-{name}",
-        "hostname": name,
-        "command": [role],
-        "networks": {NETWORK: {"ipv4_address": plan.addresses[name]}},
-    }
-
-
-def _published(plan: Plan, name: str, *ports: str) -> Service:
-    inner = {NETWORK: {"ipv4_address": plan.addresses[name]}}
-    return {"networks": {**inner, EDGE: {}}, "ports": list(ports)}
-
-
-def _auth_secret(plan: Plan) -> str:
-    return "munge.key" if plan.auth == "munge" else "slurm.key"
-
-
-def _key_secrets(plan: Plan) -> list[str]:
-    return [_auth_secret(plan), *(["jwt_hs256.key"] if plan.topology.auth.jwt else [])]
-
-
 def _controller(plan: Plan, name: str) -> Service:
     topology = plan.topology
     outside = {}
     if plan.several_hosts and name == "slurmctld":
         port = plan.slurmctld_port
-        outside = _published(plan, name, f"{topology.network.address}:{port}:{port}")
+        outside = published(plan, name, f"{topology.network.address}:{port}:{port}")
     return {
-        **_service(plan, name, "slurmctld"),
+        **own_service(plan, name, "slurmctld"),
         **outside,
         "volumes": ["./shared:/etc/slurm:ro", f"{topology.controller.state}:{plan.paths.state}"],
-        "secrets": _key_secrets(plan),
-        **_after(plan, "slurmdbd"),
-        "healthcheck": _health("slurmctld"),
+        "secrets": key_secrets(plan),
+        **after(plan, "slurmdbd"),
+        "healthcheck": health("slurmctld"),
         # It writes its state when it is asked to end.
         "stop_grace_period": "2m",
-        **_limits(topology.limits.slurmctld),
+        **limits(topology.limits.slurmctld),
     }
 
 
 def _slurmdbd(plan: Plan) -> Service:
     database = plan.topology.database
     return {
-        **_service(plan, "slurmdbd", "slurmdbd"),
-        **_environment(DATABASE_HOST=plan.storage_host, DATABASE_PORT=database.port),
+        **own_service(plan, "slurmdbd", "slurmdbd"),
+        **with_environment(DATABASE_HOST=plan.storage_host, DATABASE_PORT=database.port),
         # Its own configuration is mounted here alone.
         "volumes": ["./shared:/etc/slurm:ro", "./slurmdbd:/etc/slurmdbd:ro"],
-        "secrets": [*_key_secrets(plan), "database_password"],
-        **_after(plan, "mysql"),
+        "secrets": [*key_secrets(plan), "database_password"],
+        **after(plan, "mysql"),
         # A new release may convert the database for a long time before it answers.
-        "healthcheck": _health("slurmdbd", start="30m"),
+        "healthcheck": health("slurmdbd", start="30m"),
         "stop_grace_period": "2m",
-        **_limits(plan.topology.limits.slurmdbd),
+        **limits(plan.topology.limits.slurmdbd),
     }
 
 
@@ -205,17 +125,11 @@ def _srun_ports(plan: Plan, service: str) -> list[str]:
     return [f"{address}:{ports}:{ports}" for ports in _own_ports(plan, service).values()]
 
 
-def _environment(**more: object) -> Service:
-    if not more:
-        return {}
-    return {"environment": {"<<": Alias("environment"), **{k: str(v) for k, v in more.items()}}}
-
-
 def _mysql(plan: Plan, image: Image) -> Service:
     database = plan.topology.database
     return {
-        **_service(plan, "mysql", "mysql", base="service"),
-        **_image(image),
+        **own_service(plan, "mysql", "mysql", base="service"),
+        **built_from(image),
         "environment": {
             "DATABASE_NAME": database.name,
             "DATABASE_USER": database.user,
@@ -223,23 +137,23 @@ def _mysql(plan: Plan, image: Image) -> Service:
         },
         "volumes": ["database:/var/lib/mysql"],
         "secrets": ["database_password"],
-        "healthcheck": _health("mysql"),
+        "healthcheck": health("mysql"),
         "stop_grace_period": "2m",
-        **_limits(plan.topology.limits.mysql),
+        **limits(plan.topology.limits.mysql),
     }
 
 
 def _slurmrestd(plan: Plan) -> Service:
     rest = plan.topology.rest
     return {
-        **_service(plan, "slurmrestd", "slurmrestd"),
-        **_published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
+        **own_service(plan, "slurmrestd", "slurmrestd"),
+        **published(plan, "slurmrestd", f"{rest.address}:{rest.port}:{rest.port}"),
         # Else it cuts the list of an array's waiting tasks after 64 letters.
-        **_environment(SLURMRESTD_PORT=rest.port, SLURM_BITSTR_LEN=0, **_openapi(plan)),
+        **with_environment(SLURMRESTD_PORT=rest.port, SLURM_BITSTR_LEN=0, **_openapi(plan)),
         "volumes": ["./shared:/etc/slurm:ro"],
-        **_after(plan, "slurmctld", "slurmdbd"),
-        "healthcheck": _health("slurmrestd"),
-        **_limits(plan.topology.limits.slurmrestd),
+        **after(plan, "slurmctld", "slurmdbd"),
+        "healthcheck": health("slurmrestd"),
+        **limits(plan.topology.limits.slurmrestd),
     }
 
 
@@ -255,21 +169,19 @@ def _openapi(plan: Plan) -> dict[str, str]:
 def _login(plan: Plan) -> Service:
     login = plan.topology.login
     return {
-        **_service(plan, "login", "login"),
-        **_published(
-            plan, "login", f"{login.address}:{login.port}:22", *_srun_ports(plan, "login")
-        ),
-        **_environment(**_own_ports(plan, "login")),
+        **own_service(plan, "login", "login"),
+        **published(plan, "login", f"{login.address}:{login.port}:22", *_srun_ports(plan, "login")),
+        **with_environment(**_own_ports(plan, "login")),
         "volumes": [
             "./shared:/etc/slurm:ro",
             "./login:/etc/ssh/authorized_keys:ro",
             "login-keys:/etc/ssh/keys",
             _shared(plan, ""),
         ],
-        "secrets": [_auth_secret(plan)],
-        **_after(plan, "slurmctld"),
-        "healthcheck": _health("login"),
-        **_limits(plan.topology.limits.login),
+        "secrets": [auth_secret(plan)],
+        **after(plan, "slurmctld"),
+        "healthcheck": health("login"),
+        **limits(plan.topology.limits.login),
     }
 
 
@@ -283,7 +195,7 @@ def _shared(plan: Plan, host: str) -> str:
 def _slurmd(plan: Plan, node: Node) -> Service:
     volumes = ["./shared:/etc/slurm:ro", *node_volumes(plan, node)]
     return {
-        **_service(plan, node.hostname, "slurmd"),
+        **own_service(plan, node.hostname, "slurmd"),
         **_outside(plan, node),
         **node_service(plan, node, volumes, **_own_ports(plan, node.hostname)),
     }
@@ -301,12 +213,12 @@ def node_service(plan: Plan, node: Node, volumes: list[str], **environment: str)
     if plan.several_hosts:
         environment["SLURM_NODE_PORT"] = str(node.port)
     service: Service = {
-        **_environment(SLURM_NODE=node.name, **environment),
+        **with_environment(SLURM_NODE=node.name, **environment),
         "volumes": volumes,
-        "secrets": [_auth_secret(plan)],
-        **({} if node.host else _after(plan, "slurmctld")),
-        "healthcheck": _health("slurmd"),
-        **_limits(Limit(node.limit, node.cpus)),
+        "secrets": [auth_secret(plan)],
+        **({} if node.host else after(plan, "slurmctld")),
+        "healthcheck": health("slurmd"),
+        **limits(Limit(node.limit, node.cpus)),
     }
     if node.platform:
         service["platform"] = node.platform
@@ -317,7 +229,7 @@ def _outside(plan: Plan, node: Node) -> Service:
     if not plan.several_hosts:
         return {}
     port = f"{plan.topology.network.address}:{node.port}:{node.port}"
-    return _published(plan, node.hostname, port, *_srun_ports(plan, node.hostname))
+    return published(plan, node.hostname, port, *_srun_ports(plan, node.hostname))
 
 
 def _privileges(plan: Plan, volumes: list[str]) -> Service:
@@ -352,26 +264,26 @@ def _prometheus(plan: Plan, image: Image) -> Service:
     monitoring = plan.topology.monitoring
     port = f"{monitoring.address}:{monitoring.prometheus_port}:9090"
     return {
-        **_service(plan, "prometheus", "prometheus", base="service"),
-        **_image(image),
-        **_published(plan, "prometheus", port),
+        **own_service(plan, "prometheus", "prometheus", base="service"),
+        **built_from(image),
+        **published(plan, "prometheus", port),
         "environment": {"PROMETHEUS_KEEP": monitoring.keep},
         "volumes": ["./prometheus:/etc/prometheus:ro", "prometheus:/var/lib/prometheus"],
-        "healthcheck": _health("prometheus"),
-        **_limits(plan.topology.limits.monitoring),
+        "healthcheck": health("prometheus"),
+        **limits(plan.topology.limits.monitoring),
     }
 
 
 def _grafana(plan: Plan) -> Service:
     monitoring = plan.topology.monitoring
-    service = _service(plan, "grafana", "", base="service")
+    service = own_service(plan, "grafana", "", base="service")
     del service["command"]
     return {
         **service,
         "image": plan.topology.images.grafana,
         # Its own user could not read the secret.
         "user": "0",
-        **_published(plan, "grafana", f"{monitoring.address}:{monitoring.grafana_port}:3000"),
+        **published(plan, "grafana", f"{monitoring.address}:{monitoring.grafana_port}:3000"),
         "environment": {
             "GF_SECURITY_ADMIN_PASSWORD__FILE": "/run/secrets/grafana_password",
             "GF_ANALYTICS_REPORTING_ENABLED": "false",
@@ -383,43 +295,37 @@ def _grafana(plan: Plan) -> Service:
             "grafana:/var/lib/grafana",
         ],
         "secrets": ["grafana_password"],
-        **_after(plan, "prometheus"),
+        **after(plan, "prometheus"),
         "healthcheck": {
-            **_health(""),
+            **health(""),
             "test": ["CMD", "wget", "-q", "-O", "/dev/null", "http://127.0.0.1:3000/api/health"],
         },
-        **_limits(plan.topology.limits.monitoring),
+        **limits(plan.topology.limits.monitoring),
     }
 
 
 def _slurm_exporter(plan: Plan) -> Service:
     return {
-        **_service(plan, "slurm-exporter", "slurm-exporter"),
-        **_environment(EXPORTER_PORT=EXPORTER_PORT),
+        **own_service(plan, "slurm-exporter", "slurm-exporter"),
+        **with_environment(EXPORTER_PORT=EXPORTER_PORT),
         "volumes": ["./shared:/etc/slurm:ro", "./exporter:/opt/slurm-sdk:ro"],
-        "secrets": [_auth_secret(plan)],
-        **_after(plan, "slurmctld"),
-        "healthcheck": _health("slurm-exporter"),
-        **_limits(plan.topology.limits.monitoring),
+        "secrets": [auth_secret(plan)],
+        **after(plan, "slurmctld"),
+        "healthcheck": health("slurm-exporter"),
+        **limits(plan.topology.limits.monitoring),
     }
 
 
 def _node_exporter(plan: Plan, image: Image) -> Service:
     return {
-        **_service(plan, "node-exporter", "node-exporter", base="service"),
-        **_image(image),
+        **own_service(plan, "node-exporter", "node-exporter", base="service"),
+        **built_from(image),
         "volumes": ["/:/host:ro,rslave"],
-        "healthcheck": _health("node-exporter"),
-        **_limits(plan.topology.limits.monitoring),
+        "healthcheck": health("node-exporter"),
+        **limits(plan.topology.limits.monitoring),
     }
 
 
 def _networks(plan: Plan) -> Service:
     inner = {"internal": True, "ipam": {"config": [{"subnet": plan.subnet}]}}
     return {NETWORK: inner, EDGE: {}}
-
-
-def named_volumes(services: Mapping[str, Service]) -> list[str]:
-    """The volumes that services use by name, each once."""
-    sources = [v.partition(":")[0] for s in services.values() for v in s.get("volumes", ())]
-    return list(dict.fromkeys(name for name in sources if not name.startswith(("/", "."))))

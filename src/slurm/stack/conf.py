@@ -44,7 +44,6 @@ def conf_files(plan: Plan) -> dict[str, str]:
 def slurm_conf(plan: Plan) -> str:
     """The text of slurm.conf; the user's lines replace ours where they set the same key."""
     extra = plan.topology.conf.slurm
-    given = {_key(line) for line in extra}
     # What is said about all nodes must stand before the nodes.
     first = [line for line in extra if _NODE_DEFAULTS.match(line)]
     last = [line for line in extra if line not in first]
@@ -55,10 +54,10 @@ def slurm_conf(plan: Plan) -> str:
         ("How jobs are held together", _containment(plan)),
         ("Accounting", _accounting(plan)),
     ]
-    # Slurm takes the first value of a repeated key and complains: a default must give way.
-    kept = [(title, [x for x in lines if _key(x) not in given]) for title, lines in sections]
+    kept = [(title, _unless_given(lines, extra)) for title, lines in sections]
     # Partitions of the user's own come instead of ours: two defaults would be ambiguous.
-    parts = [] if "partitionname" in given else [_partition(plan, p) for p in plan.partitions]
+    own = any(_key(line) == "partitionname" for line in extra)
+    parts = [] if own else [_partition(plan, p) for p in plan.partitions]
     sets = [f"NodeSet={_set(node)} Feature={node.name}" for node in plan.joined]
     machines = [*first, *map(_node, plan.on_host("")), *sets]
     return _text(
@@ -71,6 +70,12 @@ def _text(title: str, sections: Iterable[Section]) -> str:
     parts = [f"# {title}\n"]
     parts += [f"# {head}\n" + "".join(f"{x}\n" for x in lines) for head, lines in sections if lines]
     return "\n".join(parts)
+
+
+def _unless_given(lines: Iterable[str], extra: Iterable[str]) -> list[str]:
+    """Our lines but those whose key the user sets: Slurm would take the first, and complain."""
+    given = {_key(line) for line in extra}
+    return [line for line in lines if _key(line) not in given]
 
 
 def _key(line: str) -> str:
@@ -97,9 +102,13 @@ def _identity(plan: Plan) -> list[str]:
     elif plan.auth == "slurm":
         # Nodes learn users from the credential, not from their own /etc/passwd.
         lines += ["CredType=cred/slurm", "AuthInfo=use_client_ids"]
-    if plan.topology.auth.jwt and not plan.native:
-        lines += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={paths.keys}/jwt_hs256.key"]
-    return lines
+    return [*lines, *_tokens(plan)]
+
+
+def _tokens(plan: Plan) -> list[str]:
+    if plan.native or not plan.topology.auth.jwt:
+        return []
+    return ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={plan.paths.keys}/jwt_hs256.key"]
 
 
 def _controller(plan: Plan, name: str, address: str) -> str:
@@ -269,8 +278,7 @@ def slurmdbd_conf(plan: Plan) -> str:
     ]
     if paths.munge_socket:
         lines.append(f"AuthInfo=socket={paths.munge_socket}")
-    if plan.topology.auth.jwt and not plan.native:
-        lines += ["AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={paths.keys}/jwt_hs256.key"]
+    lines += _tokens(plan)
     if paths.logs:
         lines.append(f"LogFile={paths.logs}/slurmdbd.log")
     storage = [
@@ -287,12 +295,11 @@ def slurmdbd_conf(plan: Plan) -> str:
             f"Purge{what}After={database.keep}" for what in ("Event", "Job", "Step", "Suspend")
         ]
     extra = plan.topology.conf.slurmdbd
-    given = {_key(line) for line in extra}
     return _text(
         f"Accounting of cluster {plan.topology.name}; the password is not in this file.",
         [
-            ("The daemon", [x for x in lines if _key(x) not in given]),
-            ("Its database", [x for x in storage if _key(x) not in given]),
+            ("The daemon", _unless_given(lines, extra)),
+            ("Its database", _unless_given(storage, extra)),
             ("From [conf] slurmdbd", list(extra)),
         ],
     )
@@ -315,8 +322,7 @@ def cgroup_conf(plan: Plan) -> str:
         devices = "yes" if any(node.gpus for node in plan.nodes) else "no"
         lines += ["ConstrainRAMSpace=yes", "ConstrainCores=no", f"ConstrainDevices={devices}"]
     extra = plan.topology.conf.cgroup
-    given = {_key(line) for line in extra}
-    kept = [line for line in lines if _key(line) not in given]
+    kept = _unless_given(lines, extra)
     if not kept and not extra:
         return ""
     return _text("How jobs are held to what they asked for.", [("Cgroups", [*extra, *kept])])
@@ -364,41 +370,3 @@ def oci_conf(plan: Plan) -> str:
             for key in ("EnvExclude", "RunTimeEnvExclude")
         ]
     return _text("How `--container` runs a bundle.", [(f"OCI by {runtime}", lines)])
-
-
-def accounting_commands(plan: Plan) -> list[list[str]]:
-    """The sacctmgr commands that make QOS, accounts and users what the topology says."""
-    if plan.slurmdbd_port is None or not (
-        plan.topology.qos or plan.topology.accounts or any(u.admin for u in plan.users)
-    ):
-        return []
-    commands = []
-    for qos in plan.topology.qos:
-        words = [f"Priority={qos.priority}"]
-        words.append(f"MaxWall={format_duration(qos.max_time) if qos.max_time else -1}")
-        words.append(f"MaxJobsPerUser={qos.max_jobs or -1}")
-        words.append(f"MaxSubmitJobsPerUser={qos.max_submit or -1}")
-        tres = [f"cpu={qos.max_cpus or -1}", f"gres/gpu={qos.max_gpus or -1}"]
-        if not any(node.gpus for node in plan.nodes):
-            tres = tres[:1]
-        words.append(f"MaxTRESPerUser={','.join(tres)}")
-        if qos.preempts:
-            words.append(f"Preempt={','.join(qos.preempts)}")
-        commands.append(["add", "qos", qos.name])
-        commands.append(["modify", "qos", qos.name, "set", *words])
-    accounts = plan.topology.accounts
-    for account in accounts:
-        shares = [f"Fairshare={account.shares}"]
-        allowed = [f"QOS={','.join(account.qos)}"] if account.qos else []
-        commands.append(
-            ["add", "account", account.name, f"Parent={account.parent}", *shares, *allowed]
-        )
-        commands.append(["modify", "account", account.name, "set", *shares, *allowed])
-    for user in plan.users:
-        homes = [a.name for a in accounts if user.name in a.users] or ["root"]
-        if accounts and homes == ["root"] and not user.admin:
-            continue  # not in any account: not let in
-        commands += [["add", "user", user.name, f"Account={home}"] for home in homes]
-        if user.admin:
-            commands.append(["modify", "user", user.name, "set", "AdminLevel=Administrator"])
-    return commands

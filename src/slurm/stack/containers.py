@@ -9,16 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from slurm.stack.compose import (
-    EDGE,
-    NETWORK,
-    compose,
-    named_volumes,
-    reserved_devices,
-)
+from slurm.stack.compose import compose, reserved_devices
 from slurm.stack.conf import slurm_conf, slurmdbd_conf
 from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
+from slurm.stack.services import EDGE, NETWORK, named_volumes
 from slurm.stack.yaml import plain
 
 #: Labels by which a container says whose it is, and from which words it was made.

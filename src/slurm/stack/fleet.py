@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from slurm.errors import StackError
 from slurm.model.hostlist import expand_hostlist
-from slurm.stack.compose import ENTRY
 from slurm.stack.engine import Engine, Said
+from slurm.stack.services import ENTRY
 
 #: What begins the reason of every node that we took out of service: only those we bring back.
 OURS = "slurm-sdk:"

@@ -9,20 +9,13 @@ from typing import Any, cast
 
 from slurm.api.unshared import FEATURE, FILE_NAME
 from slurm.stack.check import srun_ports
-from slurm.stack.compose import (
-    EDGE,
-    Service,
-    any_service,
-    named_volumes,
-    node_service,
-    node_volumes,
-    slurm_service,
-)
+from slurm.stack.compose import node_service, node_volumes
 from slurm.stack.conf import node_words
 from slurm.stack.containers import container, network
 from slurm.stack.image import images, template
 from slurm.stack.plan import Node, Plan
 from slurm.stack.platforms import override
+from slurm.stack.services import EDGE, Service, any_service, named_volumes, slurm_service
 from slurm.stack.topology import Host
 from slurm.stack.yaml import Alias, Anchor, dump, plain
 

@@ -236,7 +236,6 @@ LINE = text(rf"{_PRINTED}[^\x00-\x20\x7f]{_PRINTED}", "one line that is not empt
 PATH = text(
     r"/[A-Za-z0-9._/+@-]*", "an absolute path of letters, digits and . _ + @ -, nothing else"
 )
-FILE = text(r"[A-Za-z0-9._/+@~-]+", "a path of letters, digits and . _ + @ - ~, nothing else")
 VOLUME = text(
     r"/[A-Za-z0-9._/+@-]*|[a-z0-9][a-z0-9_.-]{0,63}", "a volume's name, or an absolute path"
 )

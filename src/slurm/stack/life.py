@@ -19,7 +19,6 @@ from slurm.stack import site, switch
 from slurm.stack.advice import check_podman
 from slurm.stack.build import ensure_image, ensure_pulled
 from slurm.stack.check import chosen_version
-from slurm.stack.compose import EDGE
 from slurm.stack.containers import containers, network, volumes
 from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, prove
 from slurm.stack.engine import Engine, Seen
@@ -30,6 +29,7 @@ from slurm.stack.ports import free_ports, is_free
 from slurm.stack.read import FILE_NAME, parse_topology, read_topology
 from slurm.stack.record import PUBLISHED, Record
 from slurm.stack.render import File, readable_folder, rendered, write
+from slurm.stack.services import EDGE
 from slurm.stack.state import locked
 from slurm.stack.topology import Topology
 

@@ -10,12 +10,15 @@ import slurm
 from slurm.monitor.alerts import FILE_NAME as RULES
 from slurm.monitor.alerts import alert_rules
 from slurm.monitor.dashboards import dashboard_files
-from slurm.stack.compose import EXPORTER_PORT, NODE_EXPORTER_PORT, WRITTEN
 from slurm.stack.plan import Plan
+from slurm.stack.services import EXPORTER_PORT, NODE_EXPORTER_PORT, WRITTEN
 from slurm.stack.yaml import dump
 
 #: The part of this package that the exporter is; it needs Python's standard library alone.
-_EXPORTER = ("*.py", *(f"{name}/**/*.py" for name in ("api", "model", "monitor", "runner")))
+_EXPORTER = (
+    "*.py",
+    *(f"{name}/**/*.py" for name in ("api", "model", "monitor", "rundir", "runner")),
+)
 # slurmctld's own numbers cost it locks; its makers advise a minute and more.
 _OWN_METRICS = ("jobs", "nodes", "partitions", "scheduler")
 

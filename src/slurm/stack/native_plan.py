@@ -169,7 +169,6 @@ def native_plan(
         ),
         partitions=partitions(topology),
         paths=Paths(
-            etc=f"{top}/etc",
             state=f"{top}/state",
             spool=f"{top}/spool",
             run=f"{top}/run",

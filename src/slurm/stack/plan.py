@@ -66,7 +66,6 @@ class Node:
 class Paths:
     """Where the daemons keep things; without `logs` they write to standard error."""
 
-    etc: str = "/etc/slurm"
     state: str = "/var/lib/slurm/state"
     spool: str = "/var/spool/slurmd"
     run: str = "/run/slurm"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from slurm.stack.compose import named_volumes
 from slurm.stack.plan import Plan
+from slurm.stack.services import named_volumes
 
 PLATFORMS = ("ubuntu", "mac", "qnap")
 # Memory of each daemon on a machine that has little.

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Sequence
 
 from slurm.errors import StackError
-from slurm.stack.conf import accounting_commands
+from slurm.stack.accounts import accounting_commands
 from slurm.stack.daemons import program
 from slurm.stack.native_plan import NativeCluster
 from slurm.stack.processes import last_lines, wait_until

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 from slurm.errors import StackError
 from slurm.stack import hosts
-from slurm.stack.compose import WRITTEN, compose, secret_names
-from slurm.stack.conf import accounting_commands, conf_files, slurmdbd_conf
+from slurm.stack.accounts import accounting_commands
+from slurm.stack.compose import compose, secret_names
+from slurm.stack.conf import conf_files, slurmdbd_conf
 from slurm.stack.confcheck import check_files
 from slurm.stack.image import template
 from slurm.stack.monitoring import monitoring_files
 from slurm.stack.plan import Plan
 from slurm.stack.platforms import PLATFORMS, comment, override
+from slurm.stack.services import WRITTEN
 from slurm.stack.yaml import dump
 
 

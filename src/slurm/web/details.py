@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.api.reasons import facts
-from slurm.api.slurm_answers import parse_used, used_command
 from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
+from slurm.api.slurm_site import parse_used, used_command
 from slurm.efficiency import CallUse, RunUse, run_use
 from slurm.errors import CommandRefused, RunNotFound, SlurmError
 from slurm.model.states import parse_state

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -183,12 +182,3 @@ def _listen(asked: Serving) -> socket.socket:
                     hint="choose another: --port 0 takes any that is free",
                 ) from error
     raise AssertionError("there is always a last port")
-
-
-def in_background(dashboard: Dashboard, listening: socket.socket) -> threading.Thread:
-    """Answer in a thread; for programs that do something else meanwhile."""
-    thread = threading.Thread(
-        target=dashboard.server.run, kwargs={"sockets": [listening]}, name="dashboard", daemon=True
-    )
-    thread.start()
-    return thread

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from slurm.api.slurm_commands import command_env
+from slurm.api.slurm_environ import command_env
 from slurm.errors import CommandRefused, SlurmError
 from slurm.web.kept import Bucket
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from slurm.api.slurm_answers import parse_config, show_config_command
+from slurm.api.slurm_site import parse_config, show_config_command
 from slurm.errors import SlurmError
 from slurm.monitor.collector import Collector, View
 from slurm.monitor.events import Event

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.api.slurm_answers import clock_seconds
+from slurm.api.slurm_site import clock_seconds
 from slurm.model.units import format_duration, format_memory
 from slurm.why.model import Limit
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.api.slurm_answers import clock_seconds
+from slurm.api.slurm_site import clock_seconds
 from slurm.model.hostlist import expand_hostlist
 from slurm.model.units import format_duration
 from slurm.why.limits import joined, limit_kind, met_limits, tres_of

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from slurm.api.embedded.request import Need
-from slurm.api.embedded.values import Dependency, Edge
+from slurm.api.sbatch_values import Dependency, Edge
 
 # A job that waited this long at the head of the queue for resources is not overtaken any more.
 RESERVE_AFTER_S = 60.0

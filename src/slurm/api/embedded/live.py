@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from slurm.api.embedded.engine import Facts
 from slurm.api.embedded.queue import Batch, Job
 from slurm.api.embedded.request import Need, Request
-from slurm.api.embedded.sbatch_lines import BadRequest
+from slurm.api.sbatch_lines import BadRequest
 
 
 @dataclass

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurm.api.embedded import values
+from slurm.api import sbatch_values as values
 from slurm.api.embedded.host import Machine
-from slurm.api.embedded.sbatch_lines import BadRequest
+from slurm.api.sbatch_lines import BadRequest
 
 DEFAULT_MEMORY_PER_CPU_MB = 100
 

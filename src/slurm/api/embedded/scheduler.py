@@ -15,8 +15,8 @@ from slurm.api.embedded.live import LiveBatch, Timer, interpreter, write_batch
 from slurm.api.embedded.place import Place
 from slurm.api.embedded.queue import Batch, Job, Queue
 from slurm.api.embedded.request import Need, make_request, need_of
-from slurm.api.embedded.sbatch_lines import BadRequest, add_environment, read_options
 from slurm.api.embedded.waiting import NO_REASON, Waiting
+from slurm.api.sbatch_lines import BadRequest, add_environment, read_options
 
 # One turn of the event loop starts no more jobs than this: requests are not kept waiting.
 _STARTS_PER_TURN = 16

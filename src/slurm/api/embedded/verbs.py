@@ -11,10 +11,10 @@ from typing import Any
 from slurm.api.embedded.environment import CLUSTER, PARTITION, node_list
 from slurm.api.embedded.queue import KEEP_FINISHED_S, Batch, Job
 from slurm.api.embedded.request import make_request
-from slurm.api.embedded.sbatch_lines import BadRequest
 from slurm.api.embedded.scheduler import Scheduler
-from slurm.api.embedded.values import MAX_ARRAY_SIZE
 from slurm.api.embedded.waiting import NO_REASON
+from slurm.api.sbatch_lines import BadRequest
+from slurm.api.sbatch_values import MAX_ARRAY_SIZE
 
 Message = dict[str, Any]
 

@@ -10,8 +10,8 @@ from slurm.api.embedded.engine import Facts, Lanes, Place, Verdict, judge
 from slurm.api.embedded.live import LiveBatch, Timers, facts_of
 from slurm.api.embedded.queue import Job, Queue
 from slurm.api.embedded.request import Request
-from slurm.api.embedded.sbatch_lines import BadRequest
-from slurm.api.embedded.values import Edge
+from slurm.api.sbatch_lines import BadRequest
+from slurm.api.sbatch_values import Edge
 
 NO_REASON = "None"
 

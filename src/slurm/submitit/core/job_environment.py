@@ -170,7 +170,7 @@ class JobEnvironment:
         key = self._key()
         if key is None:
             return None
-        from slurm.api.backend import connect
+        from slurm.api.connect import connect
         from slurm.errors import SlurmError
 
         try:
@@ -188,7 +188,7 @@ class JobEnvironment:
 
             subprocess.check_call(["scontrol", "requeue", self.job_id], timeout=60)
         else:
-            from slurm.api.backend import connect
+            from slurm.api.connect import connect
 
             connect("local", os.environ["SLURM_SDK_BASE"]).request("requeue", [key])
         logger.get_logger().info(

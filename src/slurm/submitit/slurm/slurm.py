@@ -43,7 +43,7 @@ class SlurmJob(RunJob[R]):
 
     @classmethod
     def _make_cluster(cls, base: str) -> Cluster:
-        from slurm.api.backend import LocalBackend
+        from slurm.api.connect import LocalBackend
         from slurm.cluster import Cluster
         from slurm.submitit.slurm.sbatch import Sbatch
 
@@ -141,7 +141,7 @@ class SlurmExecutor(RunExecutor):
         return options
 
     def _submit_calls(self, calls: Any, pack: Any, options: dict[str, Any]) -> Any:
-        from slurm.api.backend import LocalBackend
+        from slurm.api.connect import LocalBackend
         from slurm.errors import SubmitRefused
 
         backend = self._site().cluster.backend

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 
-from slurm.api import slurm_commands as commands
+from slurm.api import slurm_environ as environ
 from slurm.submitit.core.watching import InfoWatcher
 
 
@@ -41,9 +41,9 @@ class SlurmInfoWatcher(InfoWatcher):
             self._without_accounting = True
             fallback = self._make_command()
             return None if fallback is None else self._ask(fallback)
-        environ = commands.command_env(os.environ)
+        env = environ.command_env(os.environ)
         try:
-            done = subprocess.run(command, env=environ, capture_output=True, timeout=60, check=True)
+            done = subprocess.run(command, env=env, capture_output=True, timeout=60, check=True)
         except (OSError, subprocess.SubprocessError):
             return None
         return b"JobID|State|NodeList\n" + done.stdout

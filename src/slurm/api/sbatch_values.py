@@ -7,7 +7,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-from slurm.api.embedded.sbatch_lines import BadRequest
+from slurm.api.sbatch_lines import BadRequest
 
 MAX_ARRAY_SIZE = 10001  # indices run to 10000, as with Slurm's MaxArraySize
 

@@ -1,0 +1,184 @@
+"""The parts of a run: its directory is made, and each part submitted exactly once, whoever dies.
+
+Called by the agent where the scheduler is, so it keeps to Python 3.6.
+"""
+
+import contextlib
+import json
+import os
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from slurm import rundir
+from slurm.api import one_job, retries, run_files
+from slurm.api.agent_error import AgentError
+from slurm.api.run_files import bare, part_ids
+
+
+def submit(
+    agent: Any,
+    run: str,
+    files: Dict[str, bytes],
+    parts: int,
+    at_once: int,
+    env: Dict[str, str],
+    cwd: str,
+    options_set: Sequence[str],
+) -> List[str]:
+    """Make the run directory and submit its parts: exactly once each, whoever dies when.
+
+    The intent is written before sbatch and the id after it. A job that was accepted although
+    its id got lost is found by `find_job`; a second job for the same part ends by the claim.
+    Of a long map only the first parts may go out now; a small job submits what follows.
+    """
+    path = agent.path(run)
+    make_run(agent, path, files)
+    plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
+    ids = []  # type: List[str]
+    try:
+        if rundir.NEXT in files or rundir.RETRY in files:
+            run_files.write(os.path.join(path, rundir.PARTS), json.dumps(plan).encode())
+        waits = _fill_in_ids(agent, path, parts)
+        for part in range(0 if waits else min(parts, at_once)):
+            ids.append(_submit_part(agent, path, part, plan, env))
+    except AgentError as error:
+        _clear_up(agent, path, ids, error)
+    if len(ids) < parts:
+        _submit_pump(agent, path, len(ids), waits or ids[0], plan, env)
+    return ids
+
+
+def _clear_up(agent: Any, path: str, ids: List[str], error: AgentError) -> None:
+    """Leave nothing of a submission that failed; behind the limit of jobs, parts may wait."""
+    if not ids:
+        if error.kind in ("refused", "limit", "missing", "unshared", "rundir"):
+            remove(path)
+        raise error
+    if error.kind != "limit":
+        agent.scheduler.cancel(ids)
+        raise error
+
+
+def advance(agent: Any, run: str) -> Optional[str]:
+    """Submit the next part of a long map; called by the small job that waited for its turn.
+
+    Two may do it at once: both may submit, and the part's claim lets one of the jobs run.
+    """
+    path = agent.path(run)
+    plan = run_files.plan(path)
+    known = part_ids(path)
+    part = next((n for n in range(plan["parts"]) if n not in known), None)
+    if part is None or os.path.exists(os.path.join(path, rundir.STOPPED)):
+        return None
+    waits = _fill_in_ids(agent, path, plan["parts"])
+    if waits:
+        _submit_pump(agent, path, part, waits, plan, {})
+        return None
+    job = known[part] = find_or_submit(agent, run, part, plan, {})
+    if part + 1 < plan["parts"]:
+        first = known.get(part + 1 - plan["at_once"], job)
+        _submit_pump(agent, path, part + 1, first, plan, {})
+    return job
+
+
+def find_or_submit(
+    agent: Any, run: str, part: int, plan: Dict[str, Any], env: Dict[str, str]
+) -> str:
+    """The job of a part: the one that an earlier attempt may have submitted, or a new one."""
+    path = agent.path(run)
+    intended = os.path.exists(os.path.join(path, rundir.intent_name(part)))
+    job = find_job(agent, run, part) if intended else None
+    return job or _submit_part(agent, path, part, plan, env)
+
+
+def find_job(agent: Any, run: str, part: int) -> Optional[str]:
+    """The job of a part, also when the answer to its submission got lost."""
+    path = agent.path(run)
+    job = run_files.read_text(os.path.join(path, rundir.id_name(part)))
+    if not job:
+        job = one_job.find_lost(agent, path, part)
+        if job:
+            one_job.remember(agent, path, part, job)
+    return job or None
+
+
+def _submit_part(
+    agent: Any, path: str, part: int, plan: Dict[str, Any], env: Dict[str, str]
+) -> str:
+    script = rundir.script_name(part)
+    if part:
+        previous = bare(part_ids(path).get(part - 1, ""))
+        full = os.path.join(path, script)
+        run_files.fill_in(full, {rundir.PREVIOUS: previous}, full)
+    intent = os.path.join(path, rundir.intent_name(part))
+    run_files.write(intent, str(time.time()).encode())
+    try:
+        job = one_job.submit(agent, path, script, plan, env)
+    except AgentError as error:
+        # Where no answer came in time it may have been accepted.
+        run = os.path.relpath(path, agent.base)
+        found = find_job(agent, run, part) if error.kind == "timeout" else None
+        if not found:
+            raise
+        job = found
+    one_job.remember(agent, path, part, job)
+    retries.guard(agent, path, str(part), job, plan, env)
+    return job
+
+
+def _submit_pump(
+    agent: Any, path: str, part: int, after: str, plan: Dict[str, Any], env: Dict[str, str]
+) -> None:
+    """Submit the small job that submits `part` when `after` is over."""
+    words = {rundir.PREVIOUS: bare(after)}
+    one_job.submit_small(agent, path, rundir.NEXT, rundir.pump_name(part), words, plan, env)
+
+
+def _fill_in_ids(agent: Any, path: str, parts: int) -> Optional[str]:
+    """Fill in the ids of upstream maps; returns a job to wait for while some have none yet."""
+    for part in range(parts):
+        script = os.path.join(path, rundir.script_name(part))
+        words = {}  # type: Dict[str, str]
+        for run in rundir.awaited_runs(run_files.read_script(script)):
+            upstream = agent.path(run)
+            ids = part_ids(upstream)
+            if len(ids) < run_files.plan(upstream)["parts"]:
+                return ids[max(ids)]
+            words[rundir.ids_token(run)] = ":".join(bare(ids[n]) for n in sorted(ids))
+        if words:
+            run_files.fill_in(script, words, script)
+    return None
+
+
+# ---- the run directory --------------------------------------------------------------------------
+
+
+def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
+    """Make a run directory with these files, if the base has what its environment is made of."""
+    needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
+    missing = [name for name in needs if not os.path.exists(os.path.join(agent.base, name))]
+    for name in needs:
+        with contextlib.suppress(OSError):
+            os.utime(os.path.join(agent.base, name))  # `slurm gc` sees that it is in use
+    if missing:
+        # The client brings it and asks again: so nobody has to ask beforehand.
+        raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
+    try:
+        rundir.make_private_folder(os.path.dirname(path))
+        os.mkdir(path, 0o700)
+        for name in rundir.FOLDERS:
+            os.mkdir(os.path.join(path, name), 0o700)
+        for name, content in files.items():
+            rundir.write_atomically(os.path.join(path, name), content, sync=False)
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            remove(path)
+        text = f"{path} cannot be written: {error.strerror}"
+        raise AgentError("rundir", text) from error
+
+
+def remove(path: str) -> None:
+    """Remove a directory that will not be used; what cannot be removed does no harm."""
+    import shutil  # slow to import, and seldom needed
+
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,92 @@
+"""What the agent reads of a run: what it is, how its parts are submitted, and their ids.
+
+Runs where the files are, on Python 3.6.
+"""
+
+import json
+import os
+import re
+from typing import Any, Dict, Optional
+
+from slurm import rundir
+from slurm.api.agent_error import AgentError
+
+
+def read_json(path: str) -> Optional[Dict[str, Any]]:
+    """What a file of ours says; None where it is not there or not whole."""
+    try:
+        with open(path) as f:
+            found = json.load(f)
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_text(path: str) -> str:
+    """The words of a small file; "" where it is not there."""
+    try:
+        with open(path) as f:
+            return f.read().strip()
+    except OSError:
+        return ""
+
+
+def read_script(path: str) -> str:
+    """The text of a script; whatever the locale is, and whatever bytes a path in it has."""
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
+        return f.read()
+
+
+def write_script(path: str, text: str) -> None:
+    """Write what `read_script` gives."""
+    write(path, text.encode("utf-8", "surrogateescape"))
+
+
+def write(path: str, data: bytes) -> None:
+    """Write a file of a run; what the disk refuses is told as such."""
+    try:
+        rundir.write_atomically(path, data, sync=False)
+    except OSError as error:
+        raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
+
+
+def fill_in(template: str, words: Dict[str, str], script: str) -> None:
+    """Write a script: a template with words in the place of their tokens."""
+    text = read_script(template)
+    for token, word in words.items():
+        text = text.replace(token, word)
+    write_script(script, text)
+
+
+def metadata(path: str) -> Dict[str, Any]:
+    """What a run is; nothing where it is not there."""
+    return read_json(os.path.join(path, rundir.METADATA)) or {}
+
+
+def plan(path: str) -> Dict[str, Any]:
+    """How the parts of a run are submitted."""
+    found = read_json(os.path.join(path, rundir.PARTS))
+    if found is not None:
+        return found
+    # One job has no plan of its own.
+    script = read_script(os.path.join(path, rundir.SCRIPT))
+    flags = re.findall("^#SBATCH --([a-z-]+)", script, re.MULTILINE)
+    cwd = str(metadata(path).get("workdir") or path)
+    return {"parts": 1, "at_once": 1, "cwd": cwd, "options_set": flags}
+
+
+def ids(path: str) -> Dict[str, str]:
+    """The job ids of all parts that have one, by the name of the part; retries are parts, too."""
+    folder = os.path.join(path, rundir.SUBMIT)
+    names = [name for name in os.listdir(folder) if name.endswith(".id")]
+    return {name[: -len(".id")]: read_text(os.path.join(folder, name)) for name in names}
+
+
+def part_ids(path: str) -> Dict[int, str]:
+    """The job ids of those parts that a run was cut into."""
+    return {int(name): job for name, job in ids(path).items() if name.isdigit()}
+
+
+def bare(job: str) -> str:
+    """A job id without the name of a cluster."""
+    return job.partition(";")[0]

@@ -1,0 +1,52 @@
+"""The jobs of a run of before, made anew out of its directory, from any process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slurm import errors, rundir
+from slurm.callbacks.following import follow
+from slurm.handles import make_array, make_jobs
+from slurm.metadata import read_metadata
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+    from slurm.job import Job
+
+
+def attach(cluster: Cluster, wanted: str) -> Any:
+    """The job or array of a run, by run name, path or job id; watched, and read once."""
+    run = cluster.backend.find_run(wanted)
+    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
+    parts = range(len(metadata.get("parts") or (0,)))
+    found = {part: cluster.backend.find_job(run, part) for part in parts}
+    ids = {part: job for part, job in found.items() if job is not None}
+    if 0 not in ids:
+        raise errors.JobLost(
+            f"{run} was prepared, but no job of it was ever accepted by the scheduler",
+            hint="submit it again",
+        )
+    if "." in ids[0] and not cluster.steps:
+        from slurm.allocation import Allocation
+
+        return Allocation.of_step(cluster, run, ids[0]).attach(run)
+    jobs = make_jobs(cluster, run, metadata, ids)
+    follow(cluster, jobs)
+    for job in jobs:
+        job.watch()
+    cluster.watcher.refresh_run(run)
+    if not metadata.get("parts"):
+        return jobs[0]
+    element = next((job for job in jobs if job.bare == wanted), None)
+    return element or make_array(cluster, run, str(metadata.get("task", run)), jobs)
+
+
+def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
+    """The jobs of a run, unwatched; those of parts that wait have no id yet."""
+    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
+    ids = dict(cluster.backend.read_run(run, {}, parts=True)["parts"])
+    if not ids and not metadata.get("parts"):
+        found = cluster.backend.find_job(run)
+        ids = {0: found} if found else {}
+    jobs = make_jobs(cluster, run, metadata, ids)
+    return jobs if jobs[0].packed is None else list(jobs[0].packed.array())

@@ -1,0 +1,91 @@
+"""Files of this user alone: who may be trusted, and how nothing is ever half written."""
+
+import errno
+import os
+import stat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
+class Untrusted(Exception):
+    """A file or directory is not ours alone, so nothing in it may be unpickled."""
+
+
+def check_private(path: str, info: os.stat_result) -> None:
+    """Refuse what another user owns or may write."""
+    if info.st_uid != os.getuid():
+        raise Untrusted(f"{path} belongs to user {info.st_uid}, not to you ({os.getuid()})")
+    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        mode = stat.S_IMODE(info.st_mode)
+        raise Untrusted(f"{path} is writable by others (mode {mode:04o}); expected 0700 or 0600")
+
+
+def open_trusted(path: str) -> "Any":
+    """Open a file for reading after its directory and the open file itself have been verified."""
+    folder = os.path.dirname(path)
+    check_private(folder, os.stat(folder))
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        check_private(path, os.fstat(fd))
+    except Untrusted:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def read_trusted(path: str) -> bytes:
+    """The content of a file that only this user can have written."""
+    with open_trusted(path) as f:
+        return f.read()  # type: ignore[no-any-return]
+
+
+def append(path: str, data: bytes, sync: bool) -> int:
+    """Append by ONE write: the kernel keeps the writes of processes on one host apart.
+
+    Returns where the data ends in the file.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        written = os.write(fd, data)
+        if written != len(data):
+            # What follows would not be one write; the torn record is passed over by readers.
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        if sync:
+            os.fsync(fd)
+        return os.lseek(fd, 0, os.SEEK_CUR)
+    finally:
+        os.close(fd)
+
+
+def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
+    """Write a file so that it is either whole or not there, whatever is killed when."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+            if sync:
+                f.flush()
+                os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:  # raised again; no half file may stay
+        try:  # noqa: SIM105 - contextlib is slow to import, and a runner needs little of it
+            os.unlink(temporary)
+        except OSError:
+            pass
+        raise
+
+
+def make_private_folder(path: str) -> None:
+    """Make a folder, and those above it that are missing, that only this user can read."""
+    # os.makedirs gives its mode to the last folder only.
+    above = os.path.dirname(path)
+    if above and not os.path.isdir(above):
+        make_private_folder(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise

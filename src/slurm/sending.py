@@ -1,0 +1,148 @@
+"""A plan goes out: its files and its jobs in one round trip, and the handles that come of it."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from slurm import errors, rundir
+from slurm.cache import keys_file
+from slurm.callbacks.following import follow, submitting, tell_child
+from slurm.callbacks.travel import callbacks_file
+from slurm.followups import render_guard_script, render_next_script
+from slurm.handles import make_jobs
+from slurm.inheritance import SECTION, describe
+from slurm.job import Job
+from slurm.journal import metadata_of
+from slurm.packaging import pickling
+from slurm.packaging.sdk import bring_sdk
+from slurm.plan import Plan, options_set
+from slurm.retry import policy_of
+
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+R = TypeVar("R")
+
+
+def send(
+    cluster: Cluster,
+    plan: Plan,
+    arguments: bytes,
+    watch: bool = True,
+    names: Sequence[str] = (),
+) -> list[Job[Any]]:
+    """Submit a plan in one round trip; one job for each of its calls."""
+    journal = cluster.journal
+    if journal is not None:
+        journal.note(names, plan.name, plan.submission.relative)
+    with submitting(cluster, plan) as told:
+        jobs = _submit(cluster, plan, arguments)
+        told += jobs
+    if journal is not None:
+        journal.keep(plan.submission.relative, jobs)
+        tell_child(cluster, journal, jobs)
+    for job in jobs:
+        job.options = plan.options
+    if watch:
+        follow(cluster, jobs)
+        for job in jobs:
+            job.watch()
+    return jobs
+
+
+def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+    submission = plan.submission
+    metadata = {**plan.metadata(time.time()), **metadata_of(cluster.journal)}
+    files = _files(cluster, plan, arguments, metadata)
+    bring_sdk(cluster)
+    cluster.watcher.start()
+    submit = functools.partial(
+        cluster.backend.submit_job,
+        submission.relative,
+        files,
+        parts=len(plan.scripts),
+        at_once=plan.cut.at_once if plan.cut else 1,
+        env=_secret_values(plan.options),
+        cwd=submission.workdir,
+        options_set=options_set(plan.script),
+    )
+    try:
+        ids = _delivering(cluster, plan, submit)
+    except errors.SubmitLimit:
+        # Even the first part was too much: its refusal teaches the limit.
+        smaller = _smaller(cluster, plan)
+        if smaller is None:
+            raise
+        return _submit(cluster, smaller, arguments)
+    return make_jobs(cluster, submission.relative, metadata, dict(enumerate(ids)))
+
+
+def _files(
+    cluster: Cluster, plan: Plan, arguments: bytes, metadata: dict[str, Any]
+) -> dict[str, bytes]:
+    """What the run directory holds from the start."""
+    submission = plan.submission
+    files = {
+        **{rundir.script_name(n): text.encode() for n, text in enumerate(plan.scripts)},
+        rundir.FUNCTION: plan.function.data,
+        rundir.ARGUMENTS: arguments,
+        rundir.METADATA: _json(metadata),
+        rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
+    }
+    for part in plan.cut.parts if plan.cut else ():
+        files[rundir.begun_name(part.number)] = rundir.none_begun(part.size)
+    policy = policy_of(submission)
+    if policy is not None:
+        files[rundir.RETRY] = _json(policy)
+        files[rundir.GUARD] = render_guard_script(submission).encode()
+    with pickling(cluster, plan.prepared):
+        files.update(callbacks_file(cluster, plan.function.workflow))
+    if plan.keys:
+        files[rundir.CACHE_KEYS] = keys_file(plan.keys)
+    if plan.arguments.shared:
+        files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
+    if len(plan.scripts) > 1 or rundir.awaited_runs(plan.script):
+        files[rundir.NEXT] = render_next_script(submission).encode()
+    return files
+
+
+def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
+    """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
+    try:
+        return submit()
+    except errors.NotDelivered:
+        if plan.prepared.deliver is None:
+            raise
+    plan.prepared.deliver(cluster)
+    return submit()
+
+
+def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
+    """The same map in smaller parts, by the limits that were not asked for before."""
+    if plan.cut is None:
+        return None
+    count = sum(part.size for part in plan.cut.parts)
+    cut = cluster.cut(count, plan.submission.throttle is not None, ask=True)
+    return None if cut == plan.cut else replace(plan, cut=cut)
+
+
+def _secret_values(options: dict[str, object]) -> dict[str, str]:
+    names = options.get("secrets") or ()
+    assert isinstance(names, Sequence)
+    missing = [str(name) for name in names if name not in os.environ]
+    if missing:
+        raise errors.OptionError(
+            f"secrets names {', '.join(missing)}, which this process's environment has not",
+            hint=f"export {missing[0]}=... before you start Python",
+        )
+    return {str(name): os.environ[str(name)] for name in names}
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=1, default=str).encode()

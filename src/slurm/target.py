@@ -1,0 +1,136 @@
+"""Target: where the calls of a cluster go, for all that submits, watches and waits."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from slurm.active import say_once
+from slurm.api.backend import Backend
+from slurm.api.connect import LocalBackend, RestSettings, SlurmSettings, connect
+from slurm.batch import Batch
+from slurm.journal import Journal, journal_for
+from slurm.model.parts import Cut, cut_map
+from slurm.watcher import Watcher, watcher_for
+
+if TYPE_CHECKING:
+    from slurm.callbacks.lines import Callbacks
+    from slurm.packaging import Packaging
+    from slurm.reach import Reach
+
+#: Arrays up to this size fit every scheduler, so its limits need not be asked for.
+SMALL_ARRAY = 200
+
+
+class Target:
+    """The part of `Cluster` that its tasks, jobs and workflows use; what people use is there."""
+
+    #: Whether calls run as steps of an allocation that this cluster stands for.
+    steps = False
+
+    def __init__(
+        self,
+        backend_type: str,
+        base: str,
+        how: Reach | None,
+        *,
+        packaging: Packaging,
+        callbacks: Callbacks,
+        defaults: dict[str, object],
+    ) -> None:
+        self.backend_type = backend_type
+        self.packaging = packaging
+        #: What hears of this cluster's runs.
+        self.callbacks = callbacks
+        self.defaults = defaults
+        self.sdk_is_there = False
+        self._base = base
+        self._how = how
+        self._backend: Backend | None = None
+        self._connecting = threading.Lock()
+        self._batch: Batch | None = None
+        self._limits: dict[str, Any] | None = None
+
+    @property
+    def backend(self) -> Backend:
+        """What carries the verbs; connected on first use."""
+        with self._connecting:
+            if self._backend is None:
+                self._backend = connect(self.backend_type, self._base, self._how)
+                if self.backend_type == "local" and self._backend.kind == "embedded":
+                    say_once("no sbatch on this machine: jobs run on the embedded scheduler")
+            return self._backend
+
+    @property
+    def base(self) -> str:
+        """The directory of all runs, as the cluster sees it."""
+        backend = self.backend
+        if isinstance(backend, LocalBackend):
+            return backend.agent.base
+        return str(backend.hello()["base"])
+
+    @property
+    def directory(self) -> str:
+        """The same as it was given, without asking the cluster."""
+        return self._base
+
+    @property
+    def journal(self) -> Journal | None:
+        """The journal of the workflow that runs in this process, None outside of one."""
+        return journal_for(self)
+
+    @property
+    def watcher(self) -> Watcher:
+        """What learns how jobs end; clusters with the same target share it."""
+        return watcher_for(self.backend)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """While somebody waits for results: files are read more often, and progress is shown."""
+        with self.watcher.attention(), self.callbacks.waiting():
+            yield
+
+    @property
+    def host(self) -> str:
+        """The login node, "" where the cluster is this machine's."""
+        how = self._how
+        return "" if how is None or isinstance(how, (RestSettings, SlurmSettings)) else how.name
+
+    # ---- how runs are collected, placed and cut -------------------------------------------------
+
+    @property
+    def collecting(self) -> Batch | None:
+        """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
+        journal = self.journal if self._batch is None else None
+        return self._batch if journal is None else journal.batch
+
+    def send_batch(self) -> None:
+        """Submit what was collected so far."""
+        batch = self.collecting
+        if batch is not None:
+            batch.send()
+
+    def place(self, run: str) -> str:
+        """Where a new run lies, relative to the base: what a workflow submits, below its own."""
+        return run if self.journal is None else self.journal.place(run)
+
+    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
+        """How a map of so many items is cut into arrays, by the limits of the scheduler."""
+        if count <= SMALL_ARRAY and not ask and self._limits is None:
+            return cut_map(count)
+        if self._limits is None:
+            self._limits = self.backend.limits()
+        limits = self._limits
+        return cut_map(
+            count,
+            max_array_size=_number(limits, "MaxArraySize", "max_array_size"),
+            max_submitted=_number(limits, "MaxSubmitJobs", "MaxJobCount", "max_job_count"),
+            one_by_one=throttled,
+        )
+
+
+def _number(limits: dict[str, Any], *names: str) -> int | None:
+    found = [int(str(limits[n])) for n in names if str(limits.get(n, "")).isdigit()]
+    return min(found, default=None)

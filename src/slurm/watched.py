@@ -1,0 +1,201 @@
+"""What the watcher keeps of an open run: what was read of it, and the calls not settled yet."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from slurm import rundir
+from slurm.api.backend import Wanted
+from slurm.silence import Beats
+
+if TYPE_CHECKING:
+    from slurm.api.slurm_commands import JobStatus
+    from slurm.evidence import Evidence
+    from slurm.job import Job
+    from slurm.packed_run import PackedRun
+
+
+@dataclass(slots=True)
+class Notes:
+    """What the watcher notes about one job; times are those of its own clock."""
+
+    #: How often the scheduler was asked in vain since files could not explain an end, and when.
+    asking: int = 0
+    asked_at: float = 0.0
+    #: When the scheduler first said that the job is over, and that it does not know it.
+    over_since: float | None = None
+    unknown_since: float | None = None
+    #: When it last wrote, began to run or began to be watched; its node's beats are apart.
+    heard_at: float = field(default_factory=time.monotonic)
+    #: Since when, in seconds since the epoch, a running job's node writes nothing.
+    silent_since: float | None = None
+    #: Why what lies in the run directory is not believed.
+    untrusted: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the scheduler knows of no more that could come of the job."""
+        return self.over_since is not None or self.unknown_since is not None
+
+    def learn(self, seen: Evidence, status: JobStatus | None, now: float) -> None:
+        """Take in the scheduler's answer; None means that it does not know the job."""
+        if status is None:
+            self.unknown_since = self.unknown_since or now
+            return
+        self.unknown_since = None
+        seen.status = status
+        if seen.state is not None and seen.state.phase == "finished":
+            self.over_since = self.over_since or now
+            seen.over_count += 1
+        else:
+            self.over_since = None
+            seen.over_count = 0
+
+    def measure(self, seen: Evidence, now: float) -> None:
+        """Say in the evidence how long ago things were noted."""
+        seen.over_for = None if self.over_since is None else now - self.over_since
+        seen.unknown_for = None if self.unknown_since is None else now - self.unknown_since
+        seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
+
+
+class WatchedRun:
+    """An open run; whoever calls holds the watcher's lock."""
+
+    def __init__(self) -> None:
+        #: How far each file was read.
+        self.seen: dict[str, int] = {}
+        #: Whether all is to be read once more, and whether a backend that pushes has to be told.
+        self.anew = False
+        self.again = False
+        self.jobs: dict[int, Job[Any]] = {}
+        #: Takes in the outcomes of a packed map's items.
+        self.packed: PackedRun | None = None
+        #: Calls whose part is not submitted yet, by part.
+        self.waiting: dict[int, list[Job[Any]]] = {}
+        #: Whether a job of it may be followed by another one.
+        self.returning = False
+        #: Calls that are over for the scheduler, while their record is awaited.
+        self.unclear: set[int] = set()
+        #: When something last happened to a call.
+        self.moved_at = time.monotonic()
+        self.beats = Beats()
+
+    def add(self, job: Job[Any]) -> None:
+        """Watch a call of the run, too."""
+        # What was read of the run so far was not for this job.
+        self.anew = self.anew or bool(self.jobs)
+        self.jobs[job.index] = job
+        self.packed = job.packed
+        self.returning = self.returning or job.again is not None
+        if job.key is None:
+            self.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
+
+    def drop(self, job: Job[Any]) -> None:
+        """Watch a call no more."""
+        if self.jobs.get(job.index) is job:
+            del self.jobs[job.index]
+        self.unclear.discard(job.index)
+
+    def wait_no_more(self, job: Job[Any]) -> None:
+        """A call whose part was not submitted is not going to be."""
+        kept = {part: [j for j in jobs if j is not job] for part, jobs in self.waiting.items()}
+        self.waiting = {part: jobs for part, jobs in kept.items() if jobs}
+
+    @property
+    def has_parts(self) -> bool:
+        """Whether ids of jobs that are not known yet may appear in it."""
+        return bool(self.waiting) or self.returning
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that was submitted of a map is over while parts of it still wait.
+
+        The small job that submits them did not: where nodes may not call sbatch, a client does.
+        """
+        return bool(self.waiting) and len(self.jobs) == sum(map(len, self.waiting.values()))
+
+    def due(self) -> list[str]:
+        """The parts all of whose open calls have failed and are to be retried."""
+        parts: dict[str, list[bool]] = {}
+        for job in self.jobs.values():
+            if job.again is not None:
+                parts.setdefault(job.again.token, []).append(job.again.due)
+        return [token for token, due in parts.items() if all(due)]
+
+    def read_from(self) -> dict[str, int]:
+        """How far it was read; from its beginning where that was asked for, which this answers."""
+        if self.anew:
+            self.seen, self.anew = {}, False
+        return self.seen
+
+    def wanted(self) -> Wanted:
+        """What a backend that pushes is told about it."""
+        again = self.anew or self.again
+        self.again = False
+        eager = bool(self.unclear) or self.packed is not None
+        return Wanted(self.read_from(), again, self.has_parts, eager)
+
+    # ---- what was read --------------------------------------------------------------------------
+
+    def take_in(self, answer: dict[str, Any]) -> set[int]:
+        """Give what was read to the calls that it is about; returns which they are."""
+        # An empty answer is an answer too: the run has been looked at.
+        self.seen = answer["seen"] or {"": 0}
+        self._take_ids(answer)
+        touched = self._take_events(answer["events"]) | self._take_records(answer["segments"])
+        if answer["untrusted"]:
+            for job in self.jobs.values():
+                job.notes.untrusted = answer["untrusted"]
+            touched |= set(self.jobs)
+        self.beats.take(answer["beats"] or (), time.monotonic())
+        return touched
+
+    def _take_ids(self, answer: dict[str, Any]) -> None:
+        for part, job_id in answer["parts"]:
+            for job in self.waiting.pop(part, ()):
+                job.assign(job_id)
+                # It may have begun before its id was known here: all is read once more.
+                self.seen = {}
+        if not self.returning or answer["again"] is None:
+            return
+        for job in self.jobs.values():
+            if job.again is not None and job.again.follow(job, answer["again"]):
+                self.seen = {}
+                self.unclear.discard(job.index)
+                self.moved_at = time.monotonic()
+
+    def _take_events(self, texts: list[bytes]) -> set[int]:
+        touched = set()
+        for event in (event for data in texts for event in rundir.decode_events(data)[0]):
+            job = self._job_of(event.number("index"), event.job)
+            if job is not None:
+                job.evidence.add(event)
+                job.notes.heard_at = self.moved_at = time.monotonic()
+                if event.kind == "exit":
+                    job.evidence.exit_at = self.moved_at
+                touched.add(job.index)
+        return touched
+
+    def _take_records(self, segments: list[bytes]) -> set[int]:
+        touched = set()
+        for record in (record for data in segments for record in self._own_records(data)):
+            job = self._job_of(record.index, record.job)
+            if job is not None:
+                job.evidence.records.append(record)
+                touched.add(job.index)
+        return touched
+
+    def _own_records(self, data: bytes) -> Iterator[rundir.Record]:
+        """The records about the jobs themselves; those about items go to the packed map."""
+        for record in rundir.decode_records(data)[0]:
+            own = record if self.packed is None else self.packed.take(record)
+            if own is not None:
+                yield own
+
+    def _job_of(self, index: int, job_id: str) -> Job[Any] | None:
+        """The open call that a line is about: an index may have had other jobs before."""
+        job = self.jobs.get(index)
+        return job if job is not None and job.bare.partition("_")[0] == job_id else None
