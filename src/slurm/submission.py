@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -28,7 +28,7 @@ from slurm.packaging import (
     pickling,
     prepare,
 )
-from slurm.packaging.arguments import Call, ShippedArguments, call_of, ship_arguments
+from slurm.packaging.arguments import Call, ShippedArguments, call_of, items_of, ship_arguments
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_hash
@@ -128,16 +128,16 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> ArrayJob[T]:
         """Submit one call per item, as an array; with `pack` many items share one job."""
+        calls = self._calls(items, unpack)
         if self.cluster.backend_type == "debug":
             from slurm.debug import debug_map
 
-            return debug_map(self, [call_of(item, unpack) for item in items], common or {})
+            return debug_map(self, list(calls), common or {})
         if self.options.get("cache"):
             from slurm.cachedmap import cached_map
 
-            called = [call_of(item, unpack) for item in items]
-            return cached_map(self, called, self._throttle(max_concurrent), common or {}, pack)
-        calls = (call_of(item, unpack) for item in items)
+            limit = self._throttle(max_concurrent)
+            return cached_map(self, list(calls), limit, common or {}, pack)
         limit = self._throttle(max_concurrent)
         shipped = self.ship(calls, common or {}, array=True)
 
@@ -164,11 +164,14 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         """The same for a map."""
-        calls = (call_of(item, unpack) for item in items)
+        calls = self._calls(items, unpack)
         limit = self._throttle(max_concurrent)
         return self.plan_shipped(
             self.ship(calls, common or {}, array=True), limit, array=True, pack=pack
         )
+
+    def _calls(self, items: Iterable[Any], unpack: bool) -> Iterator[Call]:
+        return (call_of(item, unpack) for item in items_of(items, f"{self.task.name}.map"))
 
     def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")

@@ -158,7 +158,10 @@ class Task(_Typed[P, T]):
         pack: int | str | None = None,
     ) -> ArrayJob[T]:
         """Like `map`, where each item is a sequence of positional arguments."""
-        tuples = (tuple(item) for item in items)
+        from slurm.packaging.arguments import items_of
+
+        where = f"{self.name}.starmap"
+        tuples = (tuple(items_of(item, where)) for item in items_of(items, where))
         return self.map(tuples, max_concurrent=max_concurrent, common=common, pack=pack)
 
     def after(

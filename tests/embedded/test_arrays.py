@@ -72,6 +72,10 @@ def test_a_generator_is_fine_and_one_that_raises_submits_nothing(cluster: Cluste
 
 
 def test_no_items_and_items_that_cannot_be_sent_are_refused_by_number(cluster: Cluster) -> None:
+    with pytest.raises(slurm.UsageError, match=r"square.map: 5 is not a series of items"):
+        square.map(5)  # type: ignore[arg-type]
+    with pytest.raises(slurm.UsageError, match=r"square.starmap: 2 is not a series of items"):
+        square.starmap([(1,), 2])  # type: ignore[list-item]
     with pytest.raises(slurm.UsageError, match="no items"):
         square.map([])
     with pytest.raises(slurm.UnpicklableArgument, match="item 2: argument 'x'"):
@@ -191,24 +195,28 @@ def test_an_array_as_an_argument_arrives_as_the_list_of_its_values(cluster: Clus
 
 
 def test_a_dependency_on_an_array_is_one_id(cluster: Cluster) -> None:
-    array = nap.map([0.5] * 5)
+    array = nap.map([300.0] * 5)
     plan = cluster.explain(add_up.after(array))([1])
     ids = {job.id.partition("_")[0] for job in array}
     assert plan.submission.dependency == f"afterok:{ids.pop()}"
     some = cluster.explain(add_up.after(array[:2], kind="afterany"))([1])
     assert some.submission.dependency == f"afterany:{array[0].id}:{array[1].id}"
+    array.cancel()
 
 
 def test_kinds_of_dependencies_can_be_combined(cluster: Cluster) -> None:
-    one, other = nap(0.8), nap(0.8)
+    one, other = nap(300.0), nap(300.0)
     later = add_up.after(one).after(other, kind="afterany").after(kind="singleton")
     plan = cluster.explain(later)([1])
     expected = f"afterok:{one.id},afterany:{other.id},singleton"
     assert plan.submission.dependency == expected
     assert f"#SBATCH --dependency={expected}" in plan.script
-    assert later([1, 2]).result(WAIT) == 3
-    delayed = cluster.explain(add_up.after(nap(0.5), kind="after", minutes=5))([1])
+    delayed = cluster.explain(add_up.after(one, kind="after", minutes=5))([1])
     assert (delayed.submission.dependency or "").endswith("+5")
+    one.cancel()
+    other.cancel()
+    soon = add_up.after(nap(0.1)).after(nap(0.1), kind="afterany").after(kind="singleton")
+    assert soon([1, 2]).result(WAIT) == 3
 
 
 @pytest.mark.parametrize(

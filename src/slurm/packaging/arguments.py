@@ -6,11 +6,11 @@ import functools
 import inspect
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm.errors import UnpicklableArgument, UpstreamFailed, WrongArguments
+from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError, WrongArguments
 
 #: Objects of a map that are at least this large and occur again are stored once.
 SHARE_FROM = 64 << 10
@@ -37,6 +37,17 @@ class ShippedArguments:
     blobs: tuple[bytes, ...]
     upstream: tuple[Any, ...]
     shared: tuple[bytes, ...] = ()
+
+
+def items_of(items: Any, where: str) -> Iterator[Any]:
+    """The items of a map, one by one; what has none is refused."""
+    try:
+        return iter(items)
+    except TypeError:
+        raise UsageError(
+            f"{where}: {items!r} is not a series of items",
+            hint=f"give a list or another iterable: {where}([...])",
+        ) from None
 
 
 def call_of(item: object, unpack: bool = True) -> Call:
