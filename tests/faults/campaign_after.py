@@ -112,11 +112,11 @@ class Aftermath:
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=120)
         if done.returncode:
             yield f"slurm gc failed: {done.stdout}{done.stderr}"
-        for path in self.base.iterdir():
-            if not path.name.startswith(".") or path.name.startswith(".gone"):
-                yield f"left after gc: {path.name}: {sorted(p.name for p in path.iterdir())}"
-        for path in [*self.base.rglob("*.tmp"), *self.base.glob(".ids/*")]:
-            yield f"left after gc: {path.relative_to(self.base)}"
+        left = [p for p in self.base.iterdir() if p.name[0] != "." or p.name.startswith(".gone")]
+        left += [*self.base.rglob("*.tmp"), *self.base.glob(".ids/*")]
+        if left:
+            names = ", ".join(str(path.relative_to(self.base)) for path in left)
+            yield f"left after gc: {names}; it said: {done.stdout}"
 
 
 def in_time(condition: Callable[[], Any], timeout: float) -> bool:

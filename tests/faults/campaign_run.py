@@ -68,15 +68,12 @@ class Trial:
             self.files = self.place / "files.pid"
             prefix = stack.enter_context(late_files(self.base, self.files))
         if self.plan.ssh:
-            # The login node's clock jumps, that of the agent, not the laptop's.
-            there = {**self.slurm.cluster.env, **clock}
-            self.far = stack.enter_context(FarAway(there, self.place))
+            self.far = stack.enter_context(FarAway(self.slurm.cluster.env, self.place))
             reach.update(self.far.reach)
             env = {k: v for k, v in env.items() if not k.startswith("SLURM")}
             env["SLURM_SDK_SSH_DIR"] = str(self.far.sockets)
             prefix = self.far.prefix
-        else:
-            env.update(clock)
+        env.update(clock)
         order = {
             "reach": reach,
             "calls": [asdict(call) for call in self.plan.calls],

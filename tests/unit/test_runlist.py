@@ -120,6 +120,26 @@ def test_a_job_that_was_given_the_same_id_is_not_taken_for_ours(
     assert [one.state for one in look(base, scheduler)] == ["UNKNOWN"]
 
 
+def test_jobs_that_a_crashed_controller_forgot_ended_as_their_files_say(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    base = tmp_path / "base"
+    run, half = (make(base, number, parts=[[0, 0, 2]]) for number in (1, 2))
+    for name in (run, half):
+        for index in (0, 1):
+            end(base, name, 1, index)
+    # Accounting was never told of the end; of the other run the controller knows one job.
+    scheduler.row("2_[0-1]", "RUNNING", base / run)
+    forgotten = [scheduler.rows.pop()]
+    scheduler.accounting = lambda ids, since: forgotten  # type: ignore[attr-defined]
+    scheduler.row("3_0", "FAILED", base / half)
+    found = look(base, scheduler)
+    assert [(one.run, one.over, one.state) for one in found] == [
+        (half, True, "FAILED"),
+        (run, True, "FAILED"),
+    ]
+
+
 def test_a_second_attempt_counts_more_than_the_first(tmp_path: Path, scheduler: Scheduler) -> None:
     base = tmp_path / "base"
     run = make(base, 1)
