@@ -54,7 +54,7 @@ def test_a_job_that_can_never_start_says_why_it_waits(tmp_path: Path) -> None:
     subprocess.run(make, check=True, timeout=SOON)
     try:
         job = Cluster(job_base_dir=tmp_path).submit(quick(), partition=name, time="2h")()
-        job.cluster.watcher.ask(job)
+        job.cluster._watcher.ask(job)
         assert not job.wait(2)
         assert job.reason == "PartitionTimeLimit"
         job.cancel()
