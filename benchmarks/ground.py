@@ -22,6 +22,8 @@ from slurm.stack import up
 
 #: The commands that a scheduler has to answer.
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel", "sinfo", "srun", "sstat")
+#: A turn that takes longer is not repeated.
+LONG_TURN_S = 20.0
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "PYTHON")
 
@@ -41,7 +43,7 @@ class Ground:
     """One run of the benchmarks: what was brought up for it goes away with it."""
 
     def __init__(self, quick: bool, until: float) -> None:
-        self.quick = quick
+        self._quick = quick
         self.until = until
         self.skipped: list[str] = []
         self.left_out: dict[tuple[str, str], set[str]] = {}
@@ -59,10 +61,14 @@ class Ground:
         with self._open:
             self.end_peers()
 
+    @property
+    def quick(self) -> bool:
+        """Whether to do less: it was asked for, or the time is spent."""
+        return self._quick or time.monotonic() > self.until
+
     def times(self, full: int, quick: int) -> int:
-        """How much this run does of something; a run that is late does less."""
-        late = time.monotonic() > self.until - 120
-        return quick if self.quick or late else full
+        """How much this run does of something."""
+        return quick if self.quick else full
 
     @cached_property
     def bare_env(self) -> dict[str, str]:
@@ -205,12 +211,14 @@ class Ground:
     ) -> dict[str, list[Any]]:
         """Play every turn once per round, each time in another order.
 
-        What fails is left out from then on; a run that is out of time ends after a whole round.
+        What fails is left out from then on, and who needs long plays once; a run that is out of
+        time ends after a whole round.
         `aligned` turns of one round begin at the same fraction of a second: slurmctld starts jobs
         once a second, and each turn must wait for it as long as its peers.
         """
         found: dict[str, list[Any]] = {name: [] for name in turns}
         names = list(turns)
+        slow: set[str] = set()
         dice = random.Random(1)
         for number in range(rounds):
             if number >= 1 and time.monotonic() > self.until:
@@ -219,11 +227,14 @@ class Ground:
             for name in dice.sample(names, len(names)):
                 if aligned:
                     _await_fraction(number / rounds)
+                began = time.monotonic()
                 try:
                     found[name].append(turns[name]())
                 except PeerFailed as error:
                     print(f"{name} is left out: {error}", flush=True)
-            names = [name for name in names if len(found[name]) > number]
+                if time.monotonic() - began > LONG_TURN_S:
+                    slow.add(name)
+            names = [name for name in names if len(found[name]) > number and name not in slow]
         return found
 
     def empty_queue(self, key: str = "") -> None:

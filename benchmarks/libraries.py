@@ -18,14 +18,24 @@ class Library:
     cannot: dict[str, str] = field(default_factory=dict)
 
 
+#: What people call the orders that the programs take.
+ORDERS = {
+    "one": "one job",
+    "submit": "one submission",
+    "map": "maps",
+    "pack": "calls in workers that are up",
+    "cold": "an allocation from nothing",
+    "graph": "the graph",
+    "hold": "growth",
+}
 _PILOT = {
-    "one": "has no job for a single call: see the calls in an allocation",
-    "submit": "has no job for a single call",
-    "map": "has no job for each item: see the calls in an allocation",
+    "one": "its calls go to workers",
+    "submit": "its calls go to workers",
+    "map": "its calls go to workers",
 }
 _JOBS = {
-    "pack": "has a job for each call, and nothing that keeps workers",
-    "cold": "has a job for each call, and nothing that keeps workers",
+    "pack": "each of its calls is a job",
+    "cold": "each of its calls is a job",
     "ssh": "runs where `sbatch` is",
 }
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import summary
 from benchmarks.figures import Row, Section
 from benchmarks.libraries import LIBRARIES, OURS, label
-from benchmarks.plot import dot_chart, line_chart, log_chart
+from benchmarks.plot import Dot, dot_chart, line_chart, log_chart
 from benchmarks.report import HEAD, cells, line, measure, number
 
 PREFIX = "bench-"
+#: The pictures that a newcomer sees first.
+TOP = (f"{PREFIX}summary.svg", f"{PREFIX}calls-in-two-workers.svg")
 INTRO = (
     "# Benchmarks\n\n"
     "Written by `make bench`; do not edit. Slurm SDK beside every library that does the same, in "
@@ -46,8 +47,9 @@ def text_of(
 ) -> str:
     """The whole page."""
     parts = [INTRO, GLANCE, glance_table(sections)]
-    parts += [_image(name) for name in drawn[:2]]
-    parts += [better_section(sections), growth_section(sections, drawn[2:])]
+    parts += [_image(name) for name in drawn if name in TOP]
+    rest = [name for name in drawn if name not in TOP]
+    parts += [better_section(sections), growth_section(sections, rest)]
     parts += ["## Every figure\n", *map(section_text, sections)]
     parts += [_how(facts), _left_out(left_out)]
     return "\n".join(part for part in parts if part)
@@ -161,16 +163,16 @@ def pictures(sections: list[Section]) -> dict[str, str]:
     found = {}
     dots = {
         one.question: {
-            label(key): ratio
-            for key in one.rows
-            if key != OURS.key and (ratio := one.ratio(key)) and math.isfinite(ratio)
+            label(key): Dot(ratio, row.late)
+            for key, row in one.rows.items()
+            if key != OURS.key and (ratio := one.ratio(key))
         }
         for one in summary.at_a_glance(sections)
     }
     if dots:
-        title = "Multiples of ours (1 = Slurm SDK); further right needs more"
+        title = "Multiples of ours (1 = Slurm SDK); further right needs more, → or even more"
         names = [one.label for one in LIBRARIES if one is not OURS]
-        found[f"{PREFIX}summary.svg"] = dot_chart(title, names, dots)
+        found[TOP[0]] = dot_chart(title, names, dots)
     for family, lines in summary.curves(sections).items():
         found[_file(family)] = log_chart(family, "n", _unit(sections, family), lines)
     for family, lines in summary.by_trip(sections).items():
@@ -179,7 +181,7 @@ def pictures(sections: list[Section]) -> dict[str, str]:
 
 
 def _file(family: str) -> str:
-    words = [word.strip(",:") for word in family.lower().split()]
+    words = [word.strip(",:") for word in family.lower().split() if word.strip(",:") != "n"]
     return f"{PREFIX}{'-'.join(words[:4])}.svg"
 
 

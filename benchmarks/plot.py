@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import NamedTuple
 
 WIDTH, HEIGHT, LEFT, BELOW, ABOVE, RIGHT = 640, 360, 70, 44, 34, 150
 #: Told apart also without colour: each line has its own mark.
@@ -92,10 +93,17 @@ def _even_axis(values: Sequence[float]) -> _Axis:
     return _Axis(lambda value: value / (step * count), ticks)
 
 
-def dot_chart(title: str, names: Sequence[str], rows: Mapping[str, Mapping[str, float]]) -> str:
+class Dot(NamedTuple):
+    """A value, and whether it is only known to be at least that."""
+
+    value: float
+    at_least: bool = False
+
+
+def dot_chart(title: str, names: Sequence[str], rows: Mapping[str, Mapping[str, Dot]]) -> str:
     """An SVG with a line for each row and a mark for each name on it; the axis is logarithmic."""
     left, step, head, width = 300, 22, 64, 860
-    values = [value for row in rows.values() for value in row.values() if value > 0]
+    values = [dot.value for row in rows.values() for dot in row.values() if dot.value > 0]
     low, high = _decades(min(1.0, *values), max(1.0, *values))
     height = head + step * len(rows) + 34
     bottom = height - 28
@@ -119,11 +127,12 @@ def dot_chart(title: str, names: Sequence[str], rows: Mapping[str, Mapping[str, 
         y = head + 4 + step * number
         parts.append(f'<text x="{left - 10}" y="{y + 4}" text-anchor="end">{escape(row)}</text>')
         parts.append(_line((left, y), (width - 24, y)))
-        for name, value in dots.items():
-            if value > 0:
+        for name, dot in dots.items():
+            if dot.value > 0:
                 colour, mark = _look(names.index(name))
-                parts.append(f'<text x="{across(value):.1f}" y="{y + 4}" fill="{colour}" '
-                             f'text-anchor="middle">{mark}</text>')  # fmt: skip
+                x = across(dot.value) - 5
+                parts.append(f'<text x="{x:.1f}" y="{y + 4}" fill="{colour}">{mark}'
+                             f"{'→' if dot.at_least else ''}</text>")  # fmt: skip
     return "\n".join([*parts, "</svg>\n"])
 
 

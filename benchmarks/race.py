@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -98,7 +99,7 @@ def run(ground: Ground, race: Race) -> Answers:
             if race.warm_up:
                 peer.play(race.warm_up, race.cap_s + WARM_UP_S)
         except PeerFailed as error:
-            ground.leave_out(library.label, race.order, _one_line(error))
+            ground.leave_out(library.label, race.order, one_line(error))
             ground.empty_queue(library.key)
             continue
         turns[library.key] = lambda library=library: _turn(ground, race, library, late)  # type: ignore[misc]
@@ -134,7 +135,7 @@ def _turn(ground: Ground, race: Race, library: Library, late: set[str]) -> Any:
         ground.empty_queue(library.key)
         return None
     except PeerFailed as error:
-        ground.leave_out(library.label, race.order, _one_line(error))
+        ground.leave_out(library.label, race.order, one_line(error))
         raise
     if race.leaves_jobs:
         ground.empty_queue(library.key)
@@ -170,5 +171,6 @@ def _ratio(values: list[float], base: list[float] | None) -> float | None:
     return statistics.median(values) / statistics.median(base)
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]
+def one_line(error: Exception) -> str:
+    """What was said, without the places of this run."""
+    return re.sub(r"/\S+/", "", " ".join(str(error).split()))[:200]

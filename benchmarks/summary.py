@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from benchmarks.figures import Row, Section
@@ -68,9 +69,8 @@ def at_a_glance(sections: list[Section]) -> list[Comparison]:
 
 
 def stem(question: str) -> str:
-    """The question without its number: what lies on one growth curve."""
-    words = question.split()
-    return " ".join(word for word in words if not word.strip(",.:").replace(",", "").isdigit())
+    """The question with `n` for its numbers: what lies on one growth curve."""
+    return re.sub(r"\d+(,\d{3})*", "n", question)
 
 
 def better_peers(sections: list[Section]) -> list[tuple[Comparison, list[Row]]]:
@@ -113,7 +113,7 @@ def by_trip(sections: list[Section]) -> dict[str, dict[str, list[tuple[float, fl
     for one in comparisons(sections):
         for row in one.rows.values():
             if row.trip is not None and not row.late:
-                lines = found.setdefault(stem(one.question).replace("R = ms: ", ""), {})
+                lines = found.setdefault(stem(one.question).replace("R = n ms: ", ""), {})
                 lines.setdefault(row.name, []).append((row.trip, row.median))
     return found
 

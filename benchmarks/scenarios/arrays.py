@@ -24,7 +24,7 @@ def map_on_slurm(ground: Ground) -> Section:
     rows: list[Row] = []
     held: list[Row] = []
     most = 20 if ground.quick else 1000
-    whole = ((10, 1, 30), (100, ground.times(3, 1), 90), (1000, 1, 150))
+    whole = ((10, 1, 30), (100, ground.times(3, 1), 60), (1000, 1, 100))
     for count, rounds, cap in ((most, 1, 20),) if ground.quick else whole:
         question = f"A map of {count:,}, a job for each item"
         answers = race.run(
@@ -57,7 +57,7 @@ def graph(ground: Ground) -> Section:
     """A graph of nodes in ten layers, each node after two of the layer before."""
     count = 20 if ground.quick else 1000
     title = GRAPH.format(count=count)
-    answers = race.run(ground, Race(title, f"graph {count}", 1, 20 if ground.quick else 150))
+    answers = race.run(ground, Race(title, f"graph {count}", 1, 20 if ground.quick else 100))
     rows = answers.rows()
     ground.end_peers()
     held = [

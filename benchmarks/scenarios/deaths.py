@@ -19,7 +19,7 @@ WAYS = {
 
 def deaths(ground: Ground) -> Section:
     """Each way to die, in turn."""
-    cap = 6.0 if ground.quick else 30.0
+    cap = 6.0 if ground.quick else 20.0
     rows: list[Row] = []
     for way, text in list(WAYS.items())[: 2 if ground.quick else None]:
         no_job = way in ("memory", "scancel")

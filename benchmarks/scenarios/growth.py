@@ -27,7 +27,7 @@ def growth(ground: Ground) -> Section:
         answers = race.run(
             ground,
             Race(SUBMITTED.format(count=count), f"hold {count}", rounds,
-                 20.0 if ground.quick else 60.0, size=count, keys=keys, warm_up="hold 5",
+                 20.0 if ground.quick else 40.0, size=count, keys=keys, warm_up="hold 5",
                  leaves_jobs=True),
         )  # fmt: skip
         late |= answers.late

@@ -21,6 +21,10 @@ _NOT_HERE = {
     "test_a_batch_shell_killed_from_outside_is_reported": "the process is on another machine",
     "test_a_running_job_whose_node_falls_silent_is_reported": "the process is on another machine",
 }
+_NOT_OVER_REST = {
+    "test_a_command_and_a_port_reach_into_a_job_through_a_step_of_it": "steps need srun",
+    "test_the_doctor_proves_with_a_job_what_nodes_see": "the doctor counts Slurm's commands",
+}
 # What slurmrestd has no word for before 26.05; the refusal has a test in tests/unit.
 _NOT_OVER_OLD_REST = {
     "test_a_requeued_pack_runs_only_what_has_no_outcome": "slurmrestd 24.11 cannot requeue",
@@ -34,8 +38,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out what cannot work here."""
-    old = "MATRIX_REST" in os.environ and os.environ["MATRIX_RELEASE"] < "26.05"
-    reasons = {**_NOT_HERE, **(_NOT_OVER_OLD_REST if old else {})}
+    reasons = dict(_NOT_HERE)
+    if "MATRIX_REST" in os.environ:
+        reasons |= _NOT_OVER_REST
+        reasons |= _NOT_OVER_OLD_REST if os.environ["MATRIX_RELEASE"] < "26.05" else {}
     for item in items:
         if item.name in reasons:
             item.add_marker(pytest.mark.skip(reason=reasons[item.name]))
@@ -55,7 +61,7 @@ def _over_rest() -> Iterator[None]:
     if url is None:
         yield
         return
-    import slurm.cluster
+    import slurm.target
     from slurm.api.backend import Backend
     from slurm.api.connect import LocalBackend, RestSettings, connect
     from slurm.api.rest_scheduler import RestScheduler
@@ -68,7 +74,7 @@ def _over_rest() -> Iterator[None]:
         return LocalBackend(RestScheduler(*how), base, how)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slurm.cluster, "connect", by_rest)
+        patch.setattr(slurm.target, "connect", by_rest)
         yield
 
 

@@ -178,8 +178,11 @@ class RunList:
         states = dict(told["states"])
         # A scheduler that has forgotten some of an array's jobs still leaves us their exit events.
         missing = run.jobs - sum(states.values())
-        if missing > 0 and run.done:
-            states["COMPLETED"] = states.get("COMPLETED", 0) + min(missing, run.done)
+        good = max(0, min(missing, run.done))
+        bad = max(0, missing - good) if run.over else 0
+        for state, count in (("COMPLETED", good), ("FAILED", bad)):
+            if count:
+                states[state] = states.get(state, 0) + count
         waits = any(parse_state(state).phase == "pending" for state in states)
         found = replace(
             run,

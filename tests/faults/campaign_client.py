@@ -140,11 +140,11 @@ def work_through(order: dict[str, Any]) -> None:
 def judge(base: str) -> dict[str, list[str]]:
     """What a new client says about each run and about each child of a workflow, asked twice."""
     from slurm import outcome as truth
-    from slurm import watcher
+    from slurm import pace, watcher
 
     # All is mended: what is not there soon will never be.
     truth.RESULT_GRACE = 15.0
-    watcher.POLL, watcher.FIRST_POLL, watcher.SWEEP = 2.0, 1.0, 1.0
+    pace.POLL, pace.FIRST_POLL, watcher.SWEEP = 2.0, 1.0, 1.0
     cluster = Cluster(job_base_dir=base)
     end = time.monotonic() + JUDGED
     return {str(path.relative_to(base)): _of_run(cluster, path, end) for path in runs(base)}

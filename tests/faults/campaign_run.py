@@ -9,23 +9,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from breaking import BreakableSlurm, eventually
+from breaking import BreakableSlurm
+from campaign_after import CLIENT, Aftermath, in_time, of_place
 from campaign_places import FarAway, clock_env, late_files, small_disk
 from campaign_plan import Fault, Plan
 from campaign_rules import Seen
 
-CLIENT = Path(__file__).with_name("campaign_client.py")
 SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM}
 DAEMONS = ("slurmctld", "slurmdbd", "mariadbd", "munged", "slurmd")
-#: Guards against hangs: of the client, of a judge, of the queue after the end.
-CLIENT_LIMIT, JUDGE_LIMIT, QUEUE_LIMIT = 240, 200, 90
-#: How long a job without a process may still be called running.
-GHOST = 10
+#: A guard against hangs.
+CLIENT_LIMIT = 240
 
 
 class Trial:
@@ -36,8 +34,8 @@ class Trial:
         self.base, self.marks, self.said = place / "base", place / "marks", place / "said"
         self.seen = Seen()
         self.hit: list[str] = []
-        self.ghosts = 0
         self.env = {**os.environ, **slurm.cluster.env}
+        self.after = Aftermath(plan, slurm, self.base)
         self._mend: dict[Fault, Callable[[], None]] = {}
         self.base.mkdir(mode=0o700)
 
@@ -46,8 +44,9 @@ class Trial:
         with contextlib.ExitStack() as stack:
             self._set_up(stack)
             self._break_and_mend()
-            self.seen.judged = [self._judge(), self._judge()]
-            self.seen.left += list(self._left_behind())
+            self.after.lay_ghosts()
+            self.seen.judged = [self.after.judge(), self.after.judge()]
+            self.seen.left += [*self.after.wrong, *self.after.left_behind()]
             if self.marks.exists():
                 self.seen.marks = self.marks.read_text().splitlines()
             if self.said.exists():
@@ -69,15 +68,12 @@ class Trial:
             self.files = self.place / "files.pid"
             prefix = stack.enter_context(late_files(self.base, self.files))
         if self.plan.ssh:
-            # The login node's clock jumps, that of the agent, not the laptop's.
-            there = {**self.slurm.cluster.env, **clock}
-            self.far = stack.enter_context(FarAway(there, self.place))
+            self.far = stack.enter_context(FarAway(self.slurm.cluster.env, self.place))
             reach.update(self.far.reach)
             env = {k: v for k, v in env.items() if not k.startswith("SLURM")}
             env["SLURM_SDK_SSH_DIR"] = str(self.far.sockets)
             prefix = self.far.prefix
-        else:
-            env.update(clock)
+        env.update(clock)
         order = {
             "reach": reach,
             "calls": [asdict(call) for call in self.plan.calls],
@@ -95,16 +91,20 @@ class Trial:
     def _break_and_mend(self) -> None:
         """Each fault at its moment, each mended at its own; then the end of the client."""
         # How long Python takes to start says nothing: time counts from the client's first word.
-        _in_time(lambda: self.said.exists() or self.client.poll() is not None, CLIENT_LIMIT)
+        in_time(lambda: self.said.exists() or self.client.poll() is not None, CLIENT_LIMIT)
         began = time.monotonic()
         moments = [(fault.at, 0, fault) for fault in self.plan.faults]
         moments += [(fault.at + fault.lasts, 1, fault) for fault in self.plan.faults]
-        for at, mended, fault in sorted(moments, key=lambda moment: moment[:2]):
-            time.sleep(max(0.0, began + at - time.monotonic()))
-            if mended:
-                self._mend.pop(fault, _nothing)()
-            else:
-                self._break(fault)
+        try:
+            for at, mended, fault in sorted(moments, key=lambda moment: moment[:2]):
+                time.sleep(max(0.0, began + at - time.monotonic()))
+                if mended:
+                    self._mend.pop(fault, _nothing)()
+                else:
+                    self._break(fault)
+        finally:
+            for mend in self._mend.values():
+                mend()
         self.slurm.start_all()
         self.slurm.resume_nodes()
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -127,7 +127,8 @@ class Trial:
         if fault.how == "paused":
             return self._paused(fault, cluster.pid(fault.victim, node) or 0)
         if fault.how == "lost":
-            self.slurm.lose_node(str(node))
+            with contextlib.suppress(subprocess.CalledProcessError):  # nobody is there to be told
+                self.slurm.lose_node(str(node))
         else:
             cluster.stop_daemon(fault.victim, node, signal=SIGNALS[fault.how])
 
@@ -154,13 +155,11 @@ class Trial:
 
     def _break_job(self, fault: Fault) -> Callable[[], None] | None:
         """Slurm puts a job that runs and may be requeued back into the queue."""
-        words = ["squeue", "-h", "-t", "R", "-o", "%i"]
-        for job in self._asked(*words).split():
-            done = subprocess.run(
-                ["scontrol", "requeue", job], env=self.env, capture_output=True, timeout=60
-            )
-            if done.returncode == 0:
-                return _nothing
+        with contextlib.suppress(subprocess.CalledProcessError):  # the controller may be away
+            for job in self.slurm.run("squeue", "-h", "-t", "R", "-o", "%i").split():
+                with contextlib.suppress(subprocess.CalledProcessError):
+                    self.slurm.run("scontrol", "requeue", job)
+                    return _nothing
         return None
 
     def _break_disk(self, fault: Fault) -> Callable[[], None]:
@@ -217,90 +216,9 @@ class Trial:
         pids = [p for p, words in of_place(self.base) if "/slurm/runner/" in words]
         return pids[self.plan.seed % len(pids)] if pids else 0
 
-    # ---- afterwards -----------------------------------------------------------------------------
-
-    def _asked(self, *words: str) -> str:
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=90)
-        return done.stdout
-
-    def _judge(self) -> dict[str, list[str]]:
-        done = subprocess.run(
-            [sys.executable, str(CLIENT), "judge", str(self.base)],
-            env=self.env,
-            cwd=self.place,
-            capture_output=True,
-            text=True,
-            timeout=JUDGE_LIMIT,
-        )
-        assert done.returncode == 0, f"the judge failed: {done.stderr[-2000:]}"
-        found: dict[str, list[str]] = json.loads(done.stdout)
-        return found
-
-    def _queued(self) -> list[list[str]]:
-        """Id, state and name of each job of this run's that Slurm has not ended."""
-        rows = self._asked("squeue", "-h", "-r", "-o", "%i %T %j %Z").splitlines()
-        return [row.split()[:3] for row in rows if f"{self.base}/" in row]
-
-    def _ghosts(self) -> list[str]:
-        """Jobs that only Slurm believes to run: it missed how they ended when a daemon died."""
-        alone = any(self.plan.fault(v) for v in ("slurmstepd", "slurmd", "slurmctld"))
-        if not alone or not self._queued() or of_place(self.base):
-            return []
-        time.sleep(GHOST)  # what has just ended is still told
-        queued = self._queued()
-        ghosts = [job for job, state, _ in queued if state in ("RUNNING", "COMPLETING")]
-        # What waits for a ghost is a small job of ours.
-        others = [name for _, state, name in queued if state == "PENDING"]
-        told = all(name.endswith((":retry", ":next")) for name in others)
-        return ghosts if told and not of_place(self.base) else []
-
-    def _left_behind(self) -> Iterator[str]:
-        """What is still there although every outcome is known, and after the sweep."""
-        if not _in_time(lambda: not self._queued() or self._ghosts(), QUEUE_LIMIT):
-            yield f"left in the queue: {self._queued()!r}"
-        if ghosts := self._ghosts():
-            self.ghosts = len(ghosts)
-            self._asked("scancel", *ghosts)
-            if not _in_time(lambda: not self._queued(), QUEUE_LIMIT):
-                yield f"cancelled, and left in the queue: {self._queued()!r}"
-        if not _in_time(lambda: not of_place(self.base), 30):
-            yield f"left running: {of_place(self.base)}"
-        sweep = ["gc", "--older-than", "0", "--keep", "0", "--yes"]
-        words = [sys.executable, "-m", "slurm.cli", *sweep, "--job-base-dir", str(self.base)]
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=120)
-        if done.returncode:
-            yield f"slurm gc failed: {done.stdout}{done.stderr}"
-        for path in self.base.iterdir():
-            if not path.name.startswith(".") or path.name.startswith(".gone"):
-                yield f"left after gc: {path.name}: {sorted(p.name for p in path.iterdir())}"
-        for path in [*self.base.rglob("*.tmp"), *self.base.glob(".ids/*")]:
-            yield f"left after gc: {path.relative_to(self.base)}"
-
 
 def _nothing() -> None:
     pass
-
-
-def _in_time(condition: Callable[[], Any], timeout: float) -> bool:
-    try:
-        eventually(condition, timeout)
-    except AssertionError:
-        return False
-    return True
-
-
-def of_place(place: Path) -> list[tuple[int, str]]:
-    """The processes whose command line names a directory."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            with contextlib.suppress(OSError):
-                words = (
-                    (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                )
-                if f"{place}/" in words and int(folder.name) != os.getpid():
-                    found.append((int(folder.name), words))
-    return found
 
 
 def above(pid: int, name: str) -> int:

@@ -51,7 +51,7 @@ def test_each_item_has_one_outcome_whatever_breaks(
             "outcomes": dict(kinds),
             "refused": dict(refused),
             "open": sum(row.get("told") == "open" for row in seen.said),
-            "ghosts": trial.ghosts,
+            "ghosts": trial.after.ghosts,
             "executions": len(executions(seen.marks)),
             "seconds": round(time.monotonic() - began, 1),
             "wrong": wrong,

@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 
 import pytest
-from lab import Lab, marking
+from lab import Lab, marking, until
 
-from slurm import Cluster, Job
+from slurm import Cluster, Job, silence, task
 from slurm.errors import SlurmError
 from slurm.stack import health, life
 
@@ -49,6 +49,40 @@ def test_a_node_that_is_killed_and_comes_back_gives_its_jobs_back_at_once(lab: L
     assert run_marks(lab, wanted) == wanted
     assert lab.accounted(job).count("COMPLETED") == 20
     assert health.look(lab.directory).state == "up"
+
+
+def signal_jobs(lab: Lab, node: str, signal: str) -> None:
+    """Send a signal to all that jobs run on a node; podman would pause its daemon alone."""
+    mine = '[ "$(stat -c %U $p)" != user ] || kill -s ' + signal + ' "${p#/proc/}"'
+    words = ("sh", "-c", f"for p in /proc/[0-9]*; do {mine}; done")
+    lab.podman("exec", f"{lab.name}-slurmd-{node}", *words)
+
+
+def test_one_node_of_a_packed_map_that_hangs_is_named(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(silence, "SILENT", 40.0)
+    with Cluster.from_stack(lab.name, time="20m", mem="100M"):
+        # Two jobs of two items, each with all CPUs of a node.
+        items = task(time.sleep, cpus_per_task=2).map([900.0] * 4, pack=2)
+        until(lambda: {job.node for job in items} == {"n1", "n2"}, lambda: items.states)
+        there = [job for job in items if job.node == "n2"]
+
+        def silent() -> bool:
+            return all(job.reason.startswith("silent since") for job in there)
+
+        time.sleep(25)  # both have written a beat, and it has been read
+        signal_jobs(lab, "n2", "STOP")
+        try:
+            until(silent, lambda: [(job.node, job.reason) for job in items])
+            assert {job.state for job in items} == {"RUNNING"}
+            assert [job.reason for job in items if job.node == "n1"] == ["", ""]
+        finally:
+            signal_jobs(lab, "n2", "CONT")
+        until(lambda: not silent(), lambda: [job.reason for job in there])
+        items.cancel()
+    (warning,) = [text for text in caplog.messages if "has written nothing" in text]
+    assert "node n2" in warning
 
 
 def test_a_node_that_its_engine_started_anew_is_put_right_by_up(lab: Lab) -> None:

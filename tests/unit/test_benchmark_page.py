@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks import page, report, summary
 from benchmarks.figures import Row, Section
-from benchmarks.plot import dot_chart, line_chart
+from benchmarks.plot import Dot, dot_chart, line_chart
 
 
 def answer(question: str, library: str, value: float, size: int = 0, late: bool = False) -> Row:
@@ -51,7 +51,7 @@ def test_the_glance_has_a_line_for_each_question_and_of_a_curve_the_largest_size
 
 def test_a_curve_tells_its_exponent_and_is_drawn() -> None:
     found = summary.curves(sections())
-    assert summary.growth_words(found["Submission of that wait"]["submitit"]) == "1.00"
+    assert summary.growth_words(found["Submission of n that wait"]["submitit"]) == "1.00"
     assert "bench-submission-of-that-wait.svg" in page.pictures(sections())
 
 
@@ -75,7 +75,9 @@ def test_figures_are_written_in_the_unit_that_fits() -> None:
 
 
 def test_a_dot_chart_has_a_mark_for_each_answer() -> None:
-    drawn = dot_chart("all <ratios>", ["a", "b"], {"one": {"a": 2.0, "b": 0.5}, "two": {"b": 90.0}})
+    rows = {"one": {"a": Dot(2.0), "b": Dot(0.5)}, "two": {"b": Dot(90.0, at_least=True)}}
+    drawn = dot_chart("all <ratios>", ["a", "b"], rows)
+    assert drawn.count("→") == 1
     assert "all &lt;ratios&gt;" in drawn
     assert drawn.count("■") == 3 and drawn.count("●") == 2  # with one of each in the legend
 

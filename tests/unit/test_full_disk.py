@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from slurm import rundir
-from slurm.api.agent import Agent, AgentError
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.runner import beat
 
 FILES = {

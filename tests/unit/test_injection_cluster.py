@@ -68,6 +68,7 @@ def host(tmp_path: Path) -> Path:
 @settings(
     max_examples=5,
     deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(hostile)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm.api import rest_scheduler
-from slurm.api.agent import AgentError
+from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import RestClient, infinite, number_of, read_answer
 from slurm.api.rest_scheduler import RestScheduler
 from slurm.errors import (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from slurm.stack.hosts import host_files, joining_hosts, project
 from slurm.stack.plan import Plan, container_plan
 from slurm.stack.read import parse_topology
 from slurm.stack.render import rendered
+from slurm.stack.site import Gpu
 from slurm.stack.yaml import plain
 
 APART = """
@@ -73,6 +75,19 @@ def test_ports_for_srun_are_shared_out_among_the_containers_of_the_first_host(ap
     low, high = apart.srun_ports("login")
     assert (low, high) == (60001, 60060)
     assert apart.srun_ports("slurmd-n1") == (60061, 60120)
+
+
+def test_gpus_that_were_found_on_another_host_are_those_of_its_first_node() -> None:
+    h200 = (Gpu("nvidia", "h200", "/dev/nvidia0"), Gpu("nvidia", "h200", "/dev/nvidia1"))
+    site = replace(ADA, joined_gpus={"nas-1": h200})
+    plan = container_plan(parse_topology(APART), site)
+    assert [node.gpus for node in plan.nodes] == [(), h200, (), ()]
+    files = rendered(plan)
+    assert "GresTypes=gpu" in files["shared/slurm.conf"].text
+    assert "NodeName=q1" in files["shared/gres.conf"].text
+    (host,) = joining_hosts(plan)
+    words = project(plan, host)["services"]["slurmd-q1"]["environment"]["SLURM_NODE_WORDS"]
+    assert "Gres=gpu:h200:2" in words
 
 
 def test_a_nas_keeps_what_it_has_below_its_storage_and_has_no_quota(apart: Plan) -> None:

@@ -17,7 +17,7 @@ import pytest
 from fake_podman import FakePodman
 
 from slurm.errors import BackupDamaged, StackError
-from slurm.stack import backup, change, converge, fleet, life, site, state
+from slurm.stack import backup, change, converge, fleet, join, life, site, state
 from slurm.stack.engine import Engine, Said
 from slurm.stack.read import parse_topology
 from slurm.stack.record import load
@@ -337,3 +337,32 @@ def test_the_second_of_two_commands_is_told_who_is_at_work(world: World) -> None
     with state.locked(world.directory), pytest.raises(StackError) as caught:
         change.upgrade(world.directory, "26.05", world.said.append)
     assert f"(process {os.getpid()}, since" in caught.value.message
+
+
+def test_the_gpus_of_a_host_that_joins_are_in_slurms_files_before_it_comes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = '[network]\naddress = "10.1.1.1"\n[[nodes]]\nnames = "n[1-2]"\n'
+    host = '[[hosts]]\nname = "box"\naddress = "10.1.1.2"\nshared = false\n'
+    nodes = '[[nodes]]\nnames = "b1"\nhost = "box"\n'
+    change.apply(world.directory, OLD + network + host + nodes, world.said.append)
+    stack = converge.open_stack(world.directory, world.said.append)
+    (world.directory / "secrets" / "slurm.key").write_text("secret")
+    conf = world.directory / "shared" / "slurm.conf"
+    assert "GresTypes" not in conf.read_text()
+
+    class Arrived(Exception):
+        """The host gets its files."""
+
+    def remote(ssh: list[str], command: str, data: bytes, problem: str) -> str:
+        if "nvidia-smi" in command:
+            return "0, NVIDIA H200\n"
+        assert "GresTypes=gpu" in conf.read_text()
+        raise Arrived
+
+    monkeypatch.setattr(join, "_remote", remote)
+    with pytest.raises(Arrived):
+        join.join(stack, join.host_of(stack, "box"), ["box"])
+    (node,) = converge.open_stack(world.directory).plan.joined
+    assert [gpu.type for gpu in node.gpus] == ["h200"]
+    assert "box has h200" in world.said

@@ -12,27 +12,18 @@ from slurm.api.slurm_commands import expand_rows
 
 
 def resume(
-    agent: Any,
-    run: str,
-    files: Dict[str, bytes],
-    parts: int,
-    at_once: int,
-    env: Dict[str, str],
-    cwd: str,
-    options_set: Sequence[str],
+    agent: Any, run: str, files: Dict[str, bytes], parts: int, at_once: int, env: Any, *rest: Any
 ) -> List[Tuple[int, str]]:
     """Go on with a submission that its sender may not have survived; the ids of its parts.
 
-    What was accepted is found by id, claim or directory. Where not even the intent was written,
-    nothing was submitted: the run is made anew.
+    It is given what `submit` was. What was accepted is found by id, claim or directory. Where not
+    even the intent was written, nothing was submitted: the run is made anew.
     """
     path = agent.path(run)
-    if not _began(path):
-        remove(path)
-        sent = agent.submit(run, files, parts, at_once, env, cwd, options_set)
-        return list(enumerate(sent))
-    plan = {"parts": parts, "at_once": at_once, "cwd": cwd, "options_set": list(options_set)}
-    return _go_on(agent, run, plan, env)
+    if _began(path):
+        return _go_on(agent, run, env)
+    remove(path)
+    return list(enumerate(agent.submit(run, files, parts, at_once, env, *rest)))
 
 
 def _began(path: str) -> bool:
@@ -57,16 +48,15 @@ def recall(agent: Any, run: str) -> Optional[List[Tuple[int, str]]]:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(path, rundir.METADATA))  # it is no run to be shown
         return None
-    return _go_on(agent, run, run_files.plan(path), {})
+    return _go_on(agent, run, {})
 
 
-def _go_on(
-    agent: Any, run: str, plan: Dict[str, Any], env: Dict[str, str]
-) -> List[Tuple[int, str]]:
+def _go_on(agent: Any, run: str, env: Dict[str, str]) -> List[Tuple[int, str]]:
     path = agent.path(run)
     known = part_ids(path)
     if os.path.exists(os.path.join(path, rundir.pump_name(0))):
         return sorted(known.items())  # a small job submits it when its turn has come
+    plan = run_files.plan(path)
     for part in range(min(plan["parts"], plan["at_once"])):
         if part not in known:
             known[part] = find_or_submit(agent, run, part, plan, env)

@@ -184,7 +184,9 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
         by_name = {commands.accounted_path(agent.path(run)): run for run, _, _ in gone}
         ids = [job.partition(";")[0] for _, job, _ in gone]
         since = min(at for _, _, at in gone) - 86400
-        _count(found, by_name, agent.scheduler.accounting(ids, since))
+        rows = agent.scheduler.accounting(ids, since)
+        # A row that never ended is what the database kept of a job nobody has any more.
+        _count(found, by_name, [row for row in rows if row.end is not None])
     return found
 
 

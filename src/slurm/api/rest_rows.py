@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import number_of
-from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
+from slurm.api.slurm_commands import JobStatus, UnreadableAnswer, accounted_path, expand_rows
 from slurm.api.slurm_site import NodeStatus, PartitionStatus, QueuedJob
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
+
+def _strict(read: Callable[P, R]) -> Callable[P, R]:
+    """A row that has not the form we know is refused as such; nothing is guessed."""
+
+    @functools.wraps(read)
+    def reading(*args: P.args, **more: P.kwargs) -> R:
+        try:
+            return read(*args, **more)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise UnreadableAnswer(f"slurmrestd: {error!r} in {args[0]!r:.500}") from error
+
+    return reading
+
+
+@_strict
 def controller_row(row: Mapping[str, Any]) -> JobStatus:
     """A job of `/jobs/` as every scheduler of ours tells it."""
     array, task = number_of(row.get("array_job_id")), number_of(row.get("array_task_id"))
@@ -48,6 +66,7 @@ def accounting_query(job_ids: Sequence[str], since: float) -> list[tuple[str, st
     ]
 
 
+@_strict
 def accounting_row(row: Mapping[str, Any]) -> JobStatus:
     """A job of accounting's `/jobs/`."""
     array = row.get("array") or {}
@@ -101,6 +120,7 @@ def _status(
     )
 
 
+@_strict
 def node_row(row: Mapping[str, Any]) -> NodeStatus:
     """A node of `/nodes/`."""
     return NodeStatus(
@@ -134,6 +154,7 @@ def default_partition(
     return str(next(seen, ""))
 
 
+@_strict
 def partition_row(
     row: Mapping[str, Any], nodes: Sequence[Mapping[str, Any]], default: str
 ) -> PartitionStatus:
@@ -171,6 +192,7 @@ def _limit(row: Mapping[str, Any], which: str) -> str:
     return "infinite" if minutes is None else re.sub("^(00:)?0?", "", format_duration(minutes * 60))
 
 
+@_strict
 def queued_job(row: Mapping[str, Any]) -> QueuedJob | None:
     """A job of anybody that has not ended; None for one that has."""
     status = controller_row(row)

@@ -1,4 +1,4 @@
-"""What the agent reads of a run: what it is, how its parts are submitted, and their ids.
+"""Small files of a run as the agent reads and writes them: what it is, its scripts, its ids.
 
 Runs where the files are, on Python 3.6.
 """

@@ -159,21 +159,15 @@ def parse_all_jobs(text: str) -> List[QueuedJob]:
         if len(fields) != 11:
             continue
         job, state, user, partition, cpus, nodes, elapsed, limit, priority, where, name = fields
-        rows.append(
-            QueuedJob(
-                job,
-                state,
-                user,
-                partition,
-                int(cpus),
-                int(nodes.partition("-")[0]),
-                clock_seconds(elapsed) or 0,
-                clock_seconds(limit),
-                int(priority),
-                where.strip("()"),
-                name,
+        try:
+            counts = int(cpus), int(nodes.partition("-")[0])
+            times = clock_seconds(elapsed) or 0, clock_seconds(limit)
+            reason = where.strip("()")
+            rows.append(
+                QueuedJob(job, state, user, partition, *counts, *times, int(priority), reason, name)
             )
-        )
+        except ValueError:
+            raise UnreadableAnswer("squeue answered with a row we do not know: " + line) from None
     return rows
 
 
@@ -210,22 +204,25 @@ def parse_used(text: str) -> List[Dict[str, Any]]:
             continue
         job, state, elapsed, cpu, cpus, asked, peak, nodes, limit, work_dir = fields
         bare, dot, _ = job.partition(".")
-        if not dot:
-            rows[job] = {
-                "job_id": job,
-                "state": state.split(" ")[0],
-                "elapsed": int(elapsed or 0),
-                "cpu": cpu_seconds(cpu),
-                "cpus": int(cpus or 0),
-                "asked": _kib(asked.rstrip("cn")),
-                "per_cpu": asked.endswith("c"),
-                "peak": 0,
-                "nodes": int(nodes or 1),
-                "time_limit": int(limit) * 60 if limit.isdigit() else None,
-                "work_dir": work_dir,
-            }
-        elif bare in rows:
-            rows[bare]["peak"] = max(rows[bare]["peak"], _kib(peak))
+        try:
+            if not dot:
+                rows[job] = {
+                    "job_id": job,
+                    "state": state.split(" ")[0],
+                    "elapsed": int(elapsed or 0),
+                    "cpu": cpu_seconds(cpu),
+                    "cpus": int(cpus or 0),
+                    "asked": _kib(asked.rstrip("cn")),
+                    "per_cpu": asked.endswith("c"),
+                    "peak": 0,
+                    "nodes": int(nodes or 1),
+                    "time_limit": int(limit) * 60 if limit.isdigit() else None,
+                    "work_dir": work_dir,
+                }
+            elif bare in rows:
+                rows[bare]["peak"] = max(rows[bare]["peak"], _kib(peak))
+        except (ValueError, OverflowError):
+            raise UnreadableAnswer("sacct answered with a row we do not know: " + line) from None
     return list(rows.values())
 
 

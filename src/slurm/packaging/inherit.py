@@ -19,6 +19,8 @@ from slurm.rendering import Environment
 def read_environment(data: bytes | str) -> Environment:
     """The environment that a run's file describes; keys of newer versions are passed over."""
     found = json.loads(data)
+    if not isinstance(found, dict):
+        raise ValueError("an environment is an object of JSON")
     known = {f.name for f in fields(Environment)}
     plain: dict[str, Any] = {name: value for name, value in found.items() if name in known}
     lists = {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}

@@ -39,11 +39,11 @@ def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> bytes:
             start, end = _TWO_U64.unpack(f.read(_TWO_U64.size))
         except struct.error as error:
             raise ValueError(f"{path} is cut short: its table is not whole") from error
+        # A table that is damaged may name more than any memory holds.
+        if not start <= end <= os.fstat(f.fileno()).st_size:
+            raise ValueError(f"{path} is cut short: entry {index} is not whole")
         f.seek(start)
-        data = f.read(end - start)  # type: bytes
-    if len(data) != end - start:
-        raise ValueError(f"{path} is cut short: entry {index} is not whole")
-    return data
+        return bytes(f.read(end - start))
 
 
 def _open_arguments(path: str) -> "Any":
@@ -67,7 +67,7 @@ class ArgumentFile:
         try:
             (count,) = _U64.unpack_from(self._data, len(_ARGS_MAGIC))
             (end,) = _U64.unpack_from(self._data, len(_ARGS_MAGIC) + _U64.size * (count + 1))
-        except struct.error as error:
+        except (struct.error, OverflowError) as error:
             raise ValueError(f"{path} is cut short: its table is not whole") from error
         if end > len(self._data):
             raise ValueError(f"{path} is cut short: {len(self._data)} of {end} bytes are there")
@@ -81,8 +81,13 @@ class ArgumentFile:
 def split_arguments(data: bytes) -> "List[bytes]":
     """All entries of an argument file."""
     at = len(_ARGS_MAGIC)
-    (count,) = _U64.unpack_from(data, at)
-    offsets = struct.unpack_from(f">{count + 1}Q", data, at + _U64.size)
+    try:
+        (count,) = _U64.unpack_from(data, at)
+        if count >= len(data):
+            raise ValueError(f"an argument file of {len(data)} bytes has no {count} entries")
+        offsets = struct.unpack_from(f">{count + 1}Q", data, at + _U64.size)
+    except struct.error as error:
+        raise ValueError("an argument file is cut short: its table is not whole") from error
     return [data[offsets[i] : offsets[i + 1]] for i in range(count)]
 
 

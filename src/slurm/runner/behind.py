@@ -55,7 +55,7 @@ def _jobs_returned(agent: Any, missing: Sequence[Tuple[str, int]]) -> Optional[L
     # One call of each part stands for all: the others are looked at when the part is over.
     parts: Dict[Tuple[str, str], int] = {}
     for below, number in missing:
-        parts.setdefault((below, retries.first_token(agent._path(below), number)), number)
+        parts.setdefault((below, retries.first_token(agent.path(below), number)), number)
     jobs: List[str] = []
     for (below, _), number in parts.items():
         became, ids = retries.what_became_of(agent, below, number)

@@ -17,13 +17,16 @@ import subprocess
 import sys
 import tarfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from slurm.errors import StackError, nearest
-from slurm.stack.converge import Stack
+from slurm.stack.converge import Stack, converge, make_stack
 from slurm.stack.fleet import wait_until
 from slurm.stack.hosts import FOLDER, host_files, joining_hosts, project
+from slurm.stack.life import write_files
 from slurm.stack.plan import Plan
+from slurm.stack.site import NVIDIA_SMI, parse_nvidia
 from slurm.stack.state import locked
 from slurm.stack.topology import Host
 
@@ -160,10 +163,35 @@ def join(stack: Stack, host: Host, ssh: list[str], patience: float = 3600) -> No
     """
     if _known(stack, host):
         leave(stack, host, ssh, patience)
+    stack = _with_gpus(stack, host, ssh, patience)
     _remote(ssh, _unpack(stack, host), bundle(stack, host), f"{host.name} could not join")
     stack.say(f"{host.name} has its files, and its nodes start")
     await_nodes(stack, host)
     prove(stack, [node.name for node in stack.plan.on_host(host.name)])
+
+
+def _with_gpus(stack: Stack, host: Host, ssh: list[str], patience: float) -> Stack:
+    """The cluster with the GPUs of a host whose nodes take what there is.
+
+    Slurm's files name them, so those are put into use before the host comes.
+    """
+    groups = [group for group in stack.plan.topology.nodes if group.host == host.name]
+    if not any(group.gpus == "auto" for group in groups):
+        return stack
+    look = f"{shlex.join(NVIDIA_SMI)} 2>/dev/null || true"
+    found = parse_nvidia(_remote(ssh, look, b"", f"{host.name} cannot be asked for its GPUs"))
+    record = stack.record
+    if not found and not record.site.gpus_of(host.name):
+        return stack
+    stack.say(f"{host.name} has {', '.join(gpu.type for gpu in found) or 'no GPU any more'}")
+    with locked(record.directory):
+        known = {**record.site.joined_gpus, host.name: found}
+        record.site = replace(record.site, joined_gpus=known)
+        record.save()
+        new = make_stack(record, stack.say)
+        write_files(new)
+        converge(new, patience)
+    return new
 
 
 def await_nodes(stack: Stack, host: Host) -> None:
@@ -229,7 +257,8 @@ def leave(stack: Stack, host: Host, ssh: list[str], patience: float = 3600) -> N
     _ticket(stack, host).unlink(missing_ok=True)
 
 
-def _remote(ssh: list[str], command: str, data: bytes, problem: str) -> None:
+def _remote(ssh: list[str], command: str, data: bytes, problem: str) -> str:
+    """What a command on the other host prints; it must succeed."""
     argv = ["ssh", "-o", "BatchMode=yes", *ssh, command]
     try:
         done = subprocess.run(
@@ -244,6 +273,8 @@ def _remote(ssh: list[str], command: str, data: bytes, problem: str) -> None:
         raise StackError(
             problem, evidence=[str(error)], hint=f"try: ssh {shlex.join(ssh)}"
         ) from None
+    said = done.stdout.decode(errors="replace")
     if done.returncode != 0:
-        lines = done.stdout.decode(errors="replace").splitlines()[-8:]
+        lines = said.splitlines()[-8:]
         raise StackError(problem, evidence=lines, hint=f"try: ssh {shlex.join(ssh)}")
+    return said

@@ -310,9 +310,10 @@ def gpus_of(groups: Sequence[Nodes], site: Site) -> list[tuple[Gpu, ...]]:
 
 def _gpus(group: Nodes, site: Site, *, first_of_host: bool, taken: int) -> tuple[Gpu, ...]:
     """A node's GPUs; two nodes of a host never get the same one."""
-    if isinstance(group.gpus, str):  # auto: all that were found, for the first node of this host
-        return site.gpus if first_of_host and not group.host else ()
-    vendor = site.gpus[0].vendor if site.gpus and not group.host else "nvidia"
+    found = site.gpus_of(group.host)
+    if isinstance(group.gpus, str):  # auto: all that were found, for the first node of the host
+        return found if first_of_host else ()
+    vendor = found[0].vendor if found else "nvidia"
     types = [request.type or "" for request in group.gpus for _ in range(request.count)]
     first = "/dev/dri/renderD" if vendor == "amd" else "/dev/nvidia"
     offset = taken + (128 if vendor == "amd" else 0)

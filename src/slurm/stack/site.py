@@ -7,7 +7,7 @@ import platform as machine
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from slurm.stack.topology import User
@@ -30,7 +30,8 @@ class Site:
 
     `subnet` is one that was found free; without it the first that fits the cluster's name.
     `cgroup` is `v1`, `v2` or `none`: what may hold jobs to their memory. `without` names services
-    whose image cannot be had here.
+    whose image cannot be had here. `joined_gpus` are those of other hosts, by the host's name, as
+    they were found when it joined.
     """
 
     user: User = SOMEBODY
@@ -39,6 +40,11 @@ class Site:
     gpus: tuple[Gpu, ...] = ()
     subnet: str = ""
     without: tuple[str, ...] = ()
+    joined_gpus: dict[str, tuple[Gpu, ...]] = field(default_factory=dict)
+
+    def gpus_of(self, host: str) -> tuple[Gpu, ...]:
+        """The GPUs of a host; the empty name is the host where `up` runs."""
+        return self.joined_gpus.get(host, ()) if host else self.gpus
 
 
 def look() -> Site:
@@ -78,11 +84,15 @@ def cgroup_version(mount: Path = Path("/sys/fs/cgroup")) -> str:
     return "v1" if (mount / "memory" / "cgroup.procs").exists() else "none"
 
 
+#: Lists the GPUs of a host, one a line.
+NVIDIA_SMI = ("nvidia-smi", "--query-gpu=index,name", "--format=csv,noheader")
+
+
 def find_gpus() -> tuple[Gpu, ...]:
     """This host's GPUs, NVIDIA's as nvidia-smi lists them, AMD's by their device files."""
-    program = shutil.which("nvidia-smi")
+    program = shutil.which(NVIDIA_SMI[0])
     if program:
-        argv = [program, "--query-gpu=index,name", "--format=csv,noheader"]
+        argv = [program, *NVIDIA_SMI[1:]]
         try:
             done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
         except (OSError, subprocess.TimeoutExpired):
@@ -93,7 +103,7 @@ def find_gpus() -> tuple[Gpu, ...]:
 
 
 def parse_nvidia(text: str) -> tuple[Gpu, ...]:
-    """GPUs from `nvidia-smi --query-gpu=index,name --format=csv,noheader`."""
+    """GPUs from what `NVIDIA_SMI` prints."""
     rows = re.findall(r"^\s*(\d+)\s*,\s*(\S.*?)\s*$", text, re.MULTILINE)
     return tuple(Gpu("nvidia", gpu_type(name), f"/dev/nvidia{index}") for index, name in rows)
 
