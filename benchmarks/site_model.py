@@ -333,7 +333,7 @@ def run(site: Site, load: Load) -> Cost:
 def _drive(slurm: ModelledSlurm, load: Load, clock: Clock, cost: Cost, base: str) -> None:
     cluster = Cluster("local", job_base_dir=base, progress=False)
     cluster._backend = _Counting(slurm, base)
-    watching = cluster.watcher
+    watching = cluster._watcher
     watching._started = True  # no threads: this loop is both of them
     began, resident = time.process_time(), _resident()
     array = cluster.submit(task(abs), cpus_per_task=load.workers).map(

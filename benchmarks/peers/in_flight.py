@@ -65,8 +65,8 @@ def _state(cluster: Cluster, count: int) -> dict[str, Any]:
         "jobs": count,
         "rss_kib": int(status["VmRSS"].split()[0]),
         "threads": int(status["Threads"]),
-        "polls": cluster.watcher.polls,
-        "looks": cluster.watcher.looks,
+        "polls": cluster._watcher.polls,
+        "looks": cluster._watcher.looks,
         "calls": cluster.backend.agent.scheduler.calls,  # type: ignore[attr-defined]
         "files": _files[0],
         "cpu": used.ru_utime + used.ru_stime,

@@ -52,7 +52,7 @@ class Allocation(Cluster):
     allocation, and waits while that is in use. `job` is the allocation itself.
     """
 
-    steps = True
+    _steps = True
 
     def __init__(
         self, parent: Cluster, job: Job[Any] | None, raw: str = "", hold: bool = True
@@ -70,7 +70,7 @@ class Allocation(Cluster):
         self._leave = []
         self.parent = parent
         self.job = job
-        self.sdk_is_there = parent.sdk_is_there
+        self._sdk_is_there = parent._sdk_is_there
         self._closed = threading.Event()
         if job is not None:
             self._backend = StepBackend(parent.backend, job, raw or job.bare)
@@ -97,16 +97,16 @@ class Allocation(Cluster):
         return self.parent.base
 
     @property
-    def journal(self) -> None:
+    def _journal(self) -> None:
         """A workflow that begins anew allocates anew, so its steps are not journalled."""
 
-    def place(self, run: str) -> str:
+    def _place(self, run: str) -> str:
         """A step's run lies below that of its allocation."""
         if self.job is None:
             return run
         return f"{self.job.run}/{rundir.TASKS}/{run.rsplit('-', 3)[0]}/{run}"
 
-    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
+    def _cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
         """No limit of the scheduler counts inside an allocation."""
         return cut_map(count)
 

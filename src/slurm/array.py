@@ -107,7 +107,7 @@ class ArrayJob(Sequence[Job[T]]):
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[T]]:
         """The jobs as they end."""
         self.watch()
-        with self.cluster.waiting():
+        with self.cluster._waiting():
             yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[misc]
 
     def partial_results(self) -> dict[int, T]:
@@ -117,7 +117,7 @@ class ArrayJob(Sequence[Job[T]]):
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all are over; True if all succeeded."""
         self.watch()
-        with self.cluster.waiting():
+        with self.cluster._waiting():
             open_jobs = concurrent.futures.wait(self._jobs, timeout).not_done
         return not open_jobs and all(job.succeeded for job in self._jobs)
 
@@ -132,7 +132,7 @@ class ArrayJob(Sequence[Job[T]]):
 
     def done(self) -> bool:
         """Whether all are over."""
-        self.cluster.watcher.refresh_run(self.run)
+        self.cluster._watcher.refresh_run(self.run)
         return all(job.settled for job in self._jobs)
 
     @property
@@ -149,7 +149,7 @@ class ArrayJob(Sequence[Job[T]]):
     @property
     def progress(self) -> Progress:
         """How far it is."""
-        self.cluster.watcher.refresh_run(self.run)
+        self.cluster._watcher.refresh_run(self.run)
         done = sum(job.settled for job in self._jobs)
         good = sum(job.succeeded for job in self._jobs)
         return Progress(len(self._jobs), done, good, done - good)

@@ -26,7 +26,7 @@ def attach(cluster: Cluster, wanted: str) -> Any:
             f"{run} was prepared, but no job of it was ever accepted by the scheduler",
             hint="submit it again",
         )
-    if "." in ids[0] and not cluster.steps:
+    if "." in ids[0] and not cluster._steps:
         from slurm.allocation import Allocation
 
         return Allocation.of_step(cluster, run, ids[0]).attach(run)
@@ -34,7 +34,7 @@ def attach(cluster: Cluster, wanted: str) -> Any:
     follow(cluster, jobs)
     for job in jobs:
         job.watch()
-    cluster.watcher.refresh_run(run)
+    cluster._watcher.refresh_run(run)
     if not metadata.get("parts"):
         return jobs[0]
     element = next((job for job in jobs if job.bare == wanted), None)

@@ -48,7 +48,7 @@ def _names(
 ) -> list[str]:
     """The names of the calls in the workflow around them: which of them go out may change."""
     cluster = submitter.cluster
-    if cluster.journal is None or not calls:
+    if cluster._journal is None or not calls:
         return []
     code, arguments = submitter.ship(calls, common, array=True)
     content = [(blob, *arguments.shared) for blob in arguments.blobs]

@@ -30,7 +30,7 @@ def cancel(cluster: Cluster, jobs: Sequence[Job[Any]], children: bool) -> int:
     count += sum(cluster.backend.cancel_below(job.run, job.index) for job in above)
     for job in asked:
         if job.key is not None:
-            cluster.watcher.ask(job)
+            cluster._watcher.ask(job)
     for job in unsent:
         job.give_up()
     return count + len(unsent)
@@ -43,4 +43,4 @@ def _stop_retries(cluster: Cluster, jobs: Sequence[Job[Any]]) -> None:
     for job in returning:
         job.again.stopped = True  # type: ignore[union-attr]
     for run in {job.run for job in returning}:
-        cluster.watcher.refresh_run(run)  # a retry may have been submitted meanwhile
+        cluster._watcher.refresh_run(run)  # a retry may have been submitted meanwhile

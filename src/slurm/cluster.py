@@ -167,8 +167,8 @@ class Cluster(Target):
 
     def __exit__(self, *_: object) -> None:
         try:
-            if self.journal is not None:
-                self.journal.batch.send()
+            if self._journal is not None:
+                self._journal.batch.send()
         finally:
             self._leave.pop()()
 
@@ -240,7 +240,7 @@ class Cluster(Target):
         if self._batch is not None:
             yield  # the outer block sends
             return
-        self.send_batch()  # what a workflow has collected before
+        self._send_batch()  # what a workflow has collected before
         self._batch = batch = Batch()
         try:
             yield

@@ -88,8 +88,8 @@ def render(cluster: Cluster, conditions: Sequence[Dependency], size: int | None)
 
 
 def _check(cluster: Cluster, condition: Dependency, size: int | None) -> None:
-    if cluster.journal is not None:
-        cluster.journal.refuse_circle(condition)
+    if cluster._journal is not None:
+        cluster._journal.refuse_circle(condition)
     for job in condition.jobs:
         if job.cluster.backend.target != cluster.backend.target:
             raise errors.UsageError(

@@ -66,6 +66,6 @@ _QUESTIONS: dict[str, Callable[[Cluster], Any]] = {
     "nodes": lambda c: len(c.backend.nodes()),
     "partitions": lambda c: [row["name"] for row in c.backend.partitions()],
     "queued_jobs": lambda c: len(c.backend.queue()),
-    "open_jobs": lambda c: c.watcher.open_jobs,
-    "scheduler_polls": lambda c: c.watcher.polls,
+    "open_jobs": lambda c: c._watcher.open_jobs,
+    "scheduler_polls": lambda c: c._watcher.polls,
 }

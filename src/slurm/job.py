@@ -223,7 +223,7 @@ class Job(JobView[T], Generic[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster.waiting():
+        with self.cluster._waiting():
             self.add_done_callback(done)
             yield from over.__await__()
         return self.result()
@@ -232,7 +232,7 @@ class Job(JobView[T], Generic[T]):
         if super().done():
             return
         self.watch()
-        with self.cluster.waiting(), self._condition:
+        with self.cluster._waiting(), self._condition:
             if not self._condition.wait_for(super().done, timeout):
                 raise TimeoutError(
                     f"{self.name} (job {self.id}) is {self.state.value} after {timeout} s; "
@@ -248,7 +248,7 @@ class Job(JobView[T], Generic[T]):
     def watch(self) -> None:
         """See to it that a watcher of this process knows the job; after a fork it is a new one."""
         self.sent()
-        watcher = self.cluster.watcher
+        watcher = self.cluster._watcher
         if self._watcher is not watcher and not super().done():
             self._watcher = watcher
             watcher.add(self)
@@ -256,7 +256,7 @@ class Job(JobView[T], Generic[T]):
     def _look(self) -> None:
         if not super().done():
             self.watch()
-            self.cluster.watcher.refresh_run(self.run)
+            self.cluster._watcher.refresh_run(self.run)
             if self.returned is not None:
                 self.returned.look()
 
@@ -274,7 +274,7 @@ class Job(JobView[T], Generic[T]):
             self.evidence.status = JobStatus(
                 "", "CANCELLED", "", "", None, None, None, None, None, 0, "", self.name
             )
-            self.cluster.watcher.forget(self)
+            self.cluster._watcher.forget(self)
             self.settle(Verdict.FAILED)
 
     def settle(self, verdict: Verdict) -> None:

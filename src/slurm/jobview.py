@@ -159,7 +159,7 @@ class JobView(Future[T]):
             return f"silent since {time.ctime(self.notes.silent_since)}"
         if self.evidence.status is not None and self.evidence.status.reason:
             return self.evidence.status.reason
-        return "" if self.settled else self.cluster.watcher.trouble or ""
+        return "" if self.settled else self.cluster._watcher.trouble or ""
 
     @property
     def node(self) -> str | None:

@@ -115,7 +115,7 @@ class PackedArray(ArrayJob[T]):
         """The jobs of the items as they end."""
         deadline = None if timeout is None else time.monotonic() + timeout
         self.watch()
-        with self.cluster.waiting(), _Bell(self.runs) as bell:
+        with self.cluster._waiting(), _Bell(self.runs) as bell:
             looked: dict[int, int] = {}
             wanted, seen = set(self._places), 0
             while seen < len(self):
@@ -154,7 +154,7 @@ class PackedArray(ArrayJob[T]):
         if not self._open():
             return
         self.watch()
-        with self.cluster.waiting(), _Bell(self.runs) as bell:
+        with self.cluster._waiting(), _Bell(self.runs) as bell:
             while left := self._open():
                 if not bell.wait(deadline):
                     self._late(timeout, len(self) - left)
@@ -187,7 +187,7 @@ class PackedArray(ArrayJob[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster.waiting(), _listening(self.runs, changed):
+        with self.cluster._waiting(), _listening(self.runs, changed):
             tell()
             yield from over.__await__()
         return self.results()
@@ -196,7 +196,7 @@ class PackedArray(ArrayJob[T]):
 
     def _refresh(self) -> None:
         for packed in self.runs:
-            self.cluster.watcher.refresh_run(packed.run)
+            self.cluster._watcher.refresh_run(packed.run)
 
     def done(self) -> bool:
         """Whether all are over."""

@@ -324,7 +324,7 @@ def make_packs(
 
     A run that this process watches already keeps its place and its jobs.
     """
-    packed = cluster.watcher.packed_run(run)
+    packed = cluster._watcher.packed_run(run)
     if packed is None:
         packed = PackedRun(cluster, run, str(metadata.get("task", run)), Pack(*metadata["pack"]))
         for job in jobs:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def name_call(cluster: Cluster, target: str, content: Iterable[bytes]) -> str | None:
     """The name of a call that is made now; None outside of workflows."""
-    journal = cluster.journal
+    journal = cluster._journal
     return None if journal is None else journal.name(target, content)
 
 
@@ -33,14 +33,14 @@ def name_of(cluster: Cluster, job: Job[Any]) -> str:
         return job.call_name
     if job.kept is not None:
         return f"#{id(job)}"  # outside of workflows names last as long as the process
-    journal = cluster.journal
+    journal = cluster._journal
     name = None if journal is None else journal.name_at(job.run, job.index)
     return name or f"{job.run}:{job.index}"
 
 
 def recall_call(job: Job[Any]) -> bool:
     """Let a call that was kept be what an earlier attempt submitted for it, if it did."""
-    journal = job.cluster.journal
+    journal = job.cluster._journal
     place = None if journal is None or job.call_name is None else journal.find(job.call_name)
     if journal is None or place is None:
         return False
@@ -55,7 +55,7 @@ def recall_call(job: Job[Any]) -> bool:
 
 def recall_each(cluster: Cluster, names: Sequence[str]) -> dict[int, Job[Any]]:
     """The jobs of those calls that an earlier attempt has submitted, by position."""
-    journal = cluster.journal
+    journal = cluster._journal
     found: dict[int, Job[Any]] = {}
     for position, name in enumerate(names):
         place = None if journal is None else journal.find(name)
@@ -70,7 +70,7 @@ def recall_each(cluster: Cluster, names: Sequence[str]) -> dict[int, Job[Any]]:
 
 def recall_places(cluster: Cluster, names: Sequence[str]) -> dict[int, tuple[PackedRun, int]]:
     """The same for items of a packed map: the run of each, and its index there."""
-    journal = cluster.journal
+    journal = cluster._journal
     found: dict[int, tuple[PackedRun, int]] = {}
     for position, name in enumerate(names):
         place = None if journal is None else journal.find(name)
@@ -89,7 +89,7 @@ def once(
     submit: Callable[[Sequence[str]], list[Job[Any]]],
 ) -> list[Job[Any]]:
     """Submit a map, unless an earlier attempt of the workflow around it has."""
-    journal = cluster.journal
+    journal = cluster._journal
     if journal is None:
         return submit(())
     name = journal.name(f"{target}*", (*arguments.blobs, *arguments.shared))

@@ -45,7 +45,7 @@ def resubmit(
     chosen = [blobs[index] for index in indexes]
     name = str(metadata.get("task", run))
     packing, count, throttle = plan_packs(pack, len(chosen), merged, _throttle(merged))
-    place = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
+    place = cluster._place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
     submission = Submission(
         run=f"{cluster.base}/{place}",
         base=cluster.base,
@@ -65,7 +65,7 @@ def resubmit(
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
-    cut = None if single else cluster.cut(count, submission.throttle is not None)
+    cut = None if single else cluster._cut(count, submission.throttle is not None)
     plan = Plan(name, submission, function, arguments, cut, (), Prepared(submission.environment))
     jobs = once(
         cluster,

@@ -38,7 +38,7 @@ def send(
     names: Sequence[str] = (),
 ) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
-    journal = cluster.journal
+    journal = cluster._journal
     if journal is not None:
         journal.note(names, plan.name, plan.submission.relative)
     with submitting(cluster, plan) as told:
@@ -58,10 +58,10 @@ def send(
 
 def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
     submission = plan.submission
-    metadata = {**plan.metadata(time.time()), **metadata_of(cluster.journal)}
+    metadata = {**plan.metadata(time.time()), **metadata_of(cluster._journal)}
     files = _files(cluster, plan, arguments, metadata)
     bring_sdk(cluster)
-    cluster.watcher.start()
+    cluster._watcher.start()
     submit = functools.partial(
         cluster.backend.submit_job,
         submission.relative,
@@ -128,7 +128,7 @@ def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
     if plan.cut is None:
         return None
     count = sum(part.size for part in plan.cut.parts)
-    cut = cluster.cut(count, plan.submission.throttle is not None, ask=True)
+    cut = cluster._cut(count, plan.submission.throttle is not None, ask=True)
     return None if cut == plan.cut else replace(plan, cut=cut)
 
 

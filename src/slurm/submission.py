@@ -85,7 +85,7 @@ class Submitter(Generic[P, T]):
             from slurm.debug import debug_jobs
 
             return debug_jobs(self, [Call(args, kwargs)], {})[0]
-        batch = self.cluster.collecting
+        batch = self.cluster._collecting
         if batch is not None:
             return batch.add(self, Call(args, kwargs))
         if self.options.get("cache"):
@@ -109,7 +109,7 @@ class Submitter(Generic[P, T]):
         else:
             shipped = self.ship(calls, {}, array, code)
             found = self.send(self.plan_shipped(shipped, throttle, array, loose), False, names)
-        journal = self.cluster.journal
+        journal = self.cluster._journal
         for job, sent in zip(jobs, found, strict=True):
             job.take_place(sent)
             if journal is not None:
@@ -257,7 +257,7 @@ class Submitter(Generic[P, T]):
             conditions = () if loose else conditions
             conditions = (*conditions, Dependency(kind, arguments.upstream))
         name = str(self.options.get("job_name") or self.task.name)
-        run = cluster.place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
+        run = cluster._place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
         submission = Submission(
             run=f"{cluster.base}/{run}",
             base=cluster.base,
@@ -269,11 +269,11 @@ class Submitter(Generic[P, T]):
             dependency=render_dependency(cluster, conditions, count if array else None),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
-            step=cluster.steps,
+            step=cluster._steps,
             workflow=self.task.is_workflow,
         )
         check_one_process(packing, submission.ranks)
-        cut = cluster.cut(count, bool(throttle)) if array else None
+        cut = cluster._cut(count, bool(throttle)) if array else None
         return Plan(name, submission, code.function, arguments, cut, conditions, code.prepared)
 
     def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:

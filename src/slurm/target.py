@@ -28,7 +28,7 @@ class Target:
     """The part of `Cluster` that its tasks, jobs and workflows use; what people use is there."""
 
     #: Whether calls run as steps of an allocation that this cluster stands for.
-    steps = False
+    _steps = False
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Target:
         #: What hears of this cluster's runs.
         self.callbacks = callbacks
         self.defaults = defaults
-        self.sdk_is_there = False
+        self._sdk_is_there = False
         self._base = base
         self._how = how
         self._backend: Backend | None = None
@@ -77,19 +77,19 @@ class Target:
         return self._base
 
     @property
-    def journal(self) -> Journal | None:
+    def _journal(self) -> Journal | None:
         """The journal of the workflow that runs in this process, None outside of one."""
         return journal_for(self)
 
     @property
-    def watcher(self) -> Watcher:
+    def _watcher(self) -> Watcher:
         """What learns how jobs end; clusters with the same target share it."""
         return watcher_for(self.backend)
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def _waiting(self) -> Iterator[None]:
         """While somebody waits for results: files are read more often, and progress is shown."""
-        with self.watcher.attention(), self.callbacks.waiting():
+        with self._watcher.attention(), self.callbacks.waiting():
             yield
 
     @property
@@ -101,22 +101,22 @@ class Target:
     # ---- how runs are collected, placed and cut -------------------------------------------------
 
     @property
-    def collecting(self) -> Batch | None:
+    def _collecting(self) -> Batch | None:
         """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
-        journal = self.journal if self._batch is None else None
+        journal = self._journal if self._batch is None else None
         return self._batch if journal is None else journal.batch
 
-    def send_batch(self) -> None:
+    def _send_batch(self) -> None:
         """Submit what was collected so far."""
-        batch = self.collecting
+        batch = self._collecting
         if batch is not None:
             batch.send()
 
-    def place(self, run: str) -> str:
+    def _place(self, run: str) -> str:
         """Where a new run lies, relative to the base: what a workflow submits, below its own."""
-        return run if self.journal is None else self.journal.place(run)
+        return run if self._journal is None else self._journal.place(run)
 
-    def cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
+    def _cut(self, count: int, throttled: bool, ask: bool = False) -> Cut:
         """How a map of so many items is cut into arrays, by the limits of the scheduler."""
         if count <= SMALL_ARRAY and not ask and self._limits is None:
             return cut_map(count)

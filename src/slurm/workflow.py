@@ -67,10 +67,12 @@ class Workflow(Task[P, T]):
         from slurm.returned import resolve
         from slurm.runner.run import settle
 
-        name = run or cluster.place(make_run_name(self.name, time.localtime(), os.urandom(3).hex()))
+        name = run or cluster._place(
+            make_run_name(self.name, time.localtime(), os.urandom(3).hex())
+        )
         base = os.path.abspath(os.path.expanduser(cluster.directory))
         args, kwargs = self._with_context(base, name, list(args), kwargs)
-        cluster.send_batch()  # what a workflow around this one has called belongs to that one
+        cluster._send_batch()  # what a workflow around this one has called belongs to that one
         before = set_current(Journal(base, name, on_disk=False))
         try:
             with cluster:
@@ -131,7 +133,7 @@ class WorkflowContext(JobContext):
         from slurm.recall import items_of, recall_run
 
         cluster = active_cluster("WorkflowContext.jobs")
-        cluster.send_batch()
+        cluster._send_batch()
         journal = current_journal()
         if journal is None:
             return []

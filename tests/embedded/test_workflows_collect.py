@@ -160,7 +160,7 @@ def test_a_forked_process_submits_nothing_of_its_parent_again(
     job = touch(str(tmp_path / "mark"))
     child = os.fork()
     if child == 0:
-        active_cluster("test").send_batch()
+        active_cluster("test")._send_batch()
         os._exit(0)
     os.waitpid(child, 0)
     assert job.result(WAIT)
@@ -174,7 +174,7 @@ def test_a_call_that_is_refused_ends_with_the_refusal_and_the_others_go_out(
     bad = square.with_options(mem="900G")(3)
     behind = total([bad])  # type: ignore[list-item]
     with pytest.raises(slurm.SlurmError):
-        inside.send_batch()
+        inside._send_batch()
     assert good.result(WAIT) == 4
     with pytest.raises(slurm.SlurmError, match="memory"):
         bad.result(WAIT)

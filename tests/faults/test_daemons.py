@@ -54,7 +54,7 @@ def test_a_lost_node_is_reported_within_a_poll_of_slurm_knowing(
     monkeypatch.setattr(pace, "POLL", 5.0)
     job = cluster.submit(nap(), nodelist="n1")(300)
     pid = runner_pid(job)
-    eventually(lambda: cluster.watcher.polls)
+    eventually(lambda: cluster._watcher.polls)
     slurm.lose_node("n1")
     began = time.monotonic()
     error = error_of(job)
@@ -332,7 +332,7 @@ def test_munge_that_is_away_is_trouble_with_the_scheduler_not_the_end_of_jobs(
     job = cluster.submit(nap())(4)
     runner_pid(job)
     slurm.cluster.stop_daemon("munged")
-    eventually(lambda: cluster.watcher.trouble or job.done())
+    eventually(lambda: cluster._watcher.trouble or job.done())
     assert job.result(SOON) == "slept"
     slurm.start("munged")
 

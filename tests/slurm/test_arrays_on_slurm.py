@@ -48,11 +48,11 @@ def test_a_map_reduce_needs_no_question_to_the_scheduler(cluster: Cluster) -> No
     with cluster:
         array = square.map(range(12))
         total = add_up(array)
-    before, begun = cluster.watcher.polls, time.monotonic()
+    before, begun = cluster._watcher.polls, time.monotonic()
     assert array.results(WAIT) == [i * i for i in range(12)]
     assert total.result(WAIT) == sum(i * i for i in range(12))
     # One or two soon after the submission, for what files may miss; then one in half a minute.
-    assert cluster.watcher.polls - before <= 2 + (time.monotonic() - begun) / 30
+    assert cluster._watcher.polls - before <= 2 + (time.monotonic() - begun) / 30
     assert array[7].stdout() == "item 7\n" and array[7].id.endswith("_7")
     files = [f for f in (Path(cluster.base) / array.run).rglob("*") if f.is_file()]
     # Some for the run, and a few for each host that had a part of it.

@@ -316,7 +316,7 @@ def test_a_job_that_has_ended_is_told_although_slurm_calls_it_running(
         os._exit(code)
 
     # Slurm's answer as it is for half an hour when slurmd was restarted at the wrong moment.
-    scheduler: Any = cluster.watcher.backend.agent.scheduler  # type: ignore[attr-defined]
+    scheduler: Any = cluster._watcher.backend.agent.scheduler  # type: ignore[attr-defined]
     real = scheduler.status
     monkeypatch.setattr(
         scheduler,

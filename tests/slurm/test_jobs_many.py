@@ -47,12 +47,12 @@ def test_a_thousand_jobs_in_flight_cost_two_threads_and_two_questions_a_minute(
         eventually(lambda: threading.active_count() <= threads)
         # The questions that follow a submission are over after some seconds.
         time.sleep(pace.FIRST_POLL + 2)
-        calls, polls = scheduler.calls, cluster.watcher.polls
+        calls, polls = scheduler.calls, cluster._watcher.polls
         time.sleep(pace.POLL / 3)
         assert scheduler.calls - calls <= 1
-        assert cluster.watcher.polls - polls <= 1
+        assert cluster._watcher.polls - polls <= 1
         assert threading.active_count() <= threads
-        assert cluster.watcher.open_jobs == COUNT
+        assert cluster._watcher.open_jobs == COUNT
     finally:
         subprocess.run(["scancel", "--name=many"], check=True, timeout=SOON)
     calls = scheduler.calls
@@ -60,7 +60,7 @@ def test_a_thousand_jobs_in_flight_cost_two_threads_and_two_questions_a_minute(
     for job in jobs:
         assert isinstance(_error(job), errors.JobCancelled)
     assert scheduler.calls - calls < 20
-    assert cluster.watcher.open_jobs == 0
+    assert cluster._watcher.open_jobs == 0
 
 
 def _error(job: Any) -> BaseException:
@@ -76,7 +76,7 @@ def test_many_deaths_without_a_word_are_asked_about_together(tmp_path: Path) -> 
     cluster = Cluster(job_base_dir=tmp_path / "base")
     jobs = [cluster.submit(task(die))() for _ in range(30)]
     assert {type(_error(job)) for job in jobs} == {errors.JobFailed}
-    assert cluster.watcher.polls <= 15
+    assert cluster._watcher.polls <= 15
 
 
 def test_a_running_job_whose_node_falls_silent_is_reported(

@@ -58,7 +58,7 @@ def test_a_job_that_can_never_start_says_why_it_waits(tmp_path: Path) -> None:
         end = time.monotonic() + SOON
         while job.reason != "PartitionTimeLimit":
             assert time.monotonic() < end, job.reason
-            job.cluster.watcher.ask(job)
+            job.cluster._watcher.ask(job)
             assert not job.wait(1)
         job.cancel()
         with pytest.raises(errors.JobCancelled):

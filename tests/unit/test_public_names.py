@@ -197,6 +197,18 @@ def test_every_public_name_and_its_methods_are_documented(name: str) -> None:
     assert bare == []
 
 
+def test_a_cluster_shows_only_what_people_use() -> None:
+    shown = {name for name in dir(slurm.Cluster("embedded")) if not name.startswith("_")}
+    given = {"backend_type", "packaging", "callbacks", "defaults"}
+    methods = {
+        "accounting", "allocate", "attach", "backend", "base", "batch", "cancel", "clear_cache",
+        "diagnose", "directory", "executor", "explain", "from_backend", "from_env", "from_file",
+        "from_stack", "get", "get_job", "host", "put", "queue", "run", "submit",
+    }  # fmt: skip
+    assert shown == given | methods
+    assert all(inspect.getdoc(getattr(slurm.Cluster, name)) for name in methods)
+
+
 # ---- the cost -----------------------------------------------------------------------------------
 
 LOADED = """

@@ -90,5 +90,5 @@ def open_run(common: Common, run: str, ask: bool = True) -> Opened:
     array = found if isinstance(found, ArrayJob) else None
     opened = Opened(cluster, array, list(array) if array is not None else [found])
     if ask and not opened.over:
-        cluster.watcher.poll_now()
+        cluster._watcher.poll_now()
     return opened

@@ -50,6 +50,6 @@ def sdk_hash() -> str:
 
 def bring_sdk(cluster: Cluster) -> None:
     """Make sure that the copy lies on a cluster; asked for once per cluster object."""
-    if not cluster.sdk_is_there:
+    if not cluster._sdk_is_there:
         cluster.backend.put_sdk(sdk_hash(), sdk_files())
-        cluster.sdk_is_there = True
+        cluster._sdk_is_there = True

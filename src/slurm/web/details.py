@@ -255,7 +255,7 @@ def _own(site: Site, found: Detail) -> Why:
 
     job = attached(site, found)
     if not job.settled:
-        site.cluster.watcher.poll_now()
+        site.cluster._watcher.poll_now()
     return explained(Opened(site.cluster, None, [job])).answer
 
 
