@@ -539,7 +539,7 @@ def test_packs_go_out_in_several_arrays_where_the_scheduler_asks_for_it(
     def cut(count: int, throttled: bool, **_: Any) -> Cut:
         return cut_map(count, max_array_size=3, max_submitted=7, one_by_one=throttled)
 
-    monkeypatch.setattr(cluster, "cut", cut)
+    monkeypatch.setattr(cluster, "_cut", cut)
     array = square.map(range(40), pack=5)
     assert len(array.members) == 8 and any(job.key is None for job in array.members)
     assert array.results(WAIT) == [x * x for x in range(40)]
