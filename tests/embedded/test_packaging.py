@@ -339,6 +339,8 @@ def test_modules_beside_a_script_come_from_the_snapshot(cluster: Cluster, tmp_pa
     (work / "late.py").write_text("NAME = 'imported on the node'")
     (work / "odd\nname.txt").write_text("x")
     (work / "loop").symlink_to(".")
+    (work / "__pycache__").mkdir()
+    (work / "__pycache__" / "helpers.cpython-311.pyc").write_bytes(b"no source")
     git(work, "init", "-q")
     git(work, "add", "main.py", "helpers.py")
     git(work, "commit", "-qm", "one")

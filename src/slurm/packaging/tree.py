@@ -22,6 +22,9 @@ JUNK = (
     "dist", "*.egg-info", ".eggs", "slurm_jobs",
 )  # fmt: skip
 
+#: Made of the source by whoever imports it, also where nobody told git to ignore it.
+BYTE_CODE = (".pyc", ".pyo")
+
 #: More than this is no source code, but data or an environment that lies in the way.
 MOST_FILES = 50_000
 MOST_BYTES = 1 << 30
@@ -132,7 +135,7 @@ def _git_files(root: str) -> tuple[Iterator[str], dict[str, Any]] | None:
         if line.startswith("# branch."):
             name, _, value = line[len("# branch.") :].partition(" ")
             head[name] = value
-        elif line.startswith("? "):
+        elif line.startswith("? ") and not line.endswith(BYTE_CODE):
             # Paths count from the top of the repository, those of ls-files from here.
             untracked.append(os.path.relpath(line[2:], prefix) if prefix != "." else line[2:])
         elif line[:2] in ("1 ", "2 ", "u "):
@@ -195,7 +198,7 @@ def _walk(root: str) -> Iterator[str]:
         folders[:] = [f for f in kept if f not in links]
         above = os.path.relpath(folder, root)
         for name in [*links, *names]:
-            if not name.endswith((".pyc", ".pyo")):
+            if not name.endswith(BYTE_CODE):
                 yield name if above == "." else os.path.join(above, name)
 
 
