@@ -11,9 +11,8 @@ BIN := $(VENV)/bin
 # The first Python that is new enough; `make PYTHON=python3.12 ...` chooses another.
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python3.14; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
-# The pinned versions; Python 3.10 has its own.
-LOCK = requirements/dev$(shell $(BIN)/python -c 'import sys; sys.exit(sys.version_info >= (3, 11))' \
-  2>/dev/null && echo -3.10).txt
+# The pinned versions, of every Python.
+LOCK := requirements/dev.txt
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 420
@@ -36,7 +35,8 @@ WORKERS ?= 3
 
 .PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
-  test-docs kubernetes slurm-rest faults soak bench docs site lock wheel clean
+  test-docs kubernetes slurm-rest faults soak bench docs site lint-workflows lock dist \
+  wheel clean
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -57,7 +57,7 @@ $(BIN)/python:
 	  echo "  fix: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
 # pip of a new environment may be too old for dependency groups, hence the upgrade.
-$(VENV)/.installed: $(BIN)/python pyproject.toml requirements/dev.txt requirements/dev-3.10.txt
+$(VENV)/.installed: $(BIN)/python pyproject.toml $(LOCK)
 	@echo "installing into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e .
@@ -91,19 +91,22 @@ kubernetes:
 slurm-rest: packages
 	@nice -n 19 setsid hack/build-slurm-rest > /dev/null 2>&1 < /dev/null &
 
-test-full: override PYTEST_ARGS += --full
-test-full: BUDGET_UNIT = 1200
-test-full: BUDGET_EMBEDDED = 2400
-test-full: BUDGET_SLURM = 3600
-test-full: BUDGET_DOCS = 1200
-test-full: BUDGET_SSH = 2400
-test-full: BUDGET_BRIDGE = 3600
-test-full: BUDGET_CONTAINERS = 2400
-test-full: BUDGET_SUBMITIT = 2400
-test-full: BUDGET_BROWSER = 2400
+test-full full-%: override PYTEST_ARGS += --full
+test-full full-%: BUDGET_UNIT = 1200
+test-full full-%: BUDGET_EMBEDDED = 2400
+test-full full-%: BUDGET_SLURM = 3600
+test-full full-%: BUDGET_DOCS = 1200
+test-full full-%: BUDGET_SSH = 2400
+test-full full-%: BUDGET_BRIDGE = 3600
+test-full full-%: BUDGET_CONTAINERS = 2400
+test-full full-%: BUDGET_SUBMITIT = 2400
+test-full full-%: BUDGET_BROWSER = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
   BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE BUDGET_BROWSER
 test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
+
+full-%:  # one tier of test-full, such as full-test-slurm
+	@$(MAKE) --no-print-directory $*
 
 test-unit: dev  ## pure parts, no scheduler
 	$(REAL) tests/unit -n 2 --session-timeout=$(BUDGET_UNIT)
@@ -132,7 +135,7 @@ test-containers: dev packages  ## images built, pushed and run on a real Slurm; 
 	  $(REAL) $$tier --session-timeout=$(BUDGET_CONTAINERS) || exit; done
 
 test: export BUILD_PATIENCE ?= 90
-test-full: export BUILD_PATIENCE = 3600
+test-full full-%: export BUILD_PATIENCE = 3600
 test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by a real Slurm
 	@hack/build-slurm-rest
 	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped
@@ -169,10 +172,20 @@ site: dev  ## the documentation as a site in site/, strictly
 format: dev  ## format the code
 	$(BIN)/ruff format .
 
-lock: dev  ## renew the pins in requirements/ with the newest versions
-	@$(BIN)/python -m pip install --quiet --upgrade --upgrade-strategy eager -e . --group dev
-	@{ grep '^#' $(LOCK); $(BIN)/python -m pip freeze --exclude-editable; } > $(LOCK).new
-	@mv $(LOCK).new $(LOCK)
+lint-workflows: dev  ## what GitHub reads: actionlint, and the schema of each file
+	@hack/lint-workflows
+
+# Pins that still fit stay; UPGRADE=--upgrade takes the newest of everything.
+lock: dev  ## pin what pyproject.toml names, for every Python, in requirements/dev.txt
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --all-extras \
+	  --group dev --custom-compile-command "make lock" $(UPGRADE) pyproject.toml -o $(LOCK)
+
+dist: dev  ## build the sdist and the wheel into dist/; TAG=v1.2.3 has to be the version
+	rm -rf dist
+	$(BIN)/uv build --quiet
+	@[ -z "$(TAG)" ] || [ -e "dist/slurm_sdk-$(TAG:v%=%)-py3-none-any.whl" ] || { \
+	  echo "the tag $(TAG) is not the version in src/slurm/__init__.py; built: $$(ls dist)" >&2; \
+	  exit 1; }
 
 wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .

@@ -16,6 +16,8 @@ MOVED = {
     "llms.txt": "llms.txt",
     "CONTRIBUTING.md": "contributing.md",
     "CHANGELOG.md": "changes.md",
+    "SECURITY.md": "report.md",
+    "CODE_OF_CONDUCT.md": "conduct.md",
     "examples/README.md": "examples/index.md",
     "examples/reference-site/README.md": "examples/reference-site/index.md",
 }

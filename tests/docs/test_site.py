@@ -46,7 +46,8 @@ def test_the_site_builds_strictly_and_needs_no_other_host(tmp_path: Path) -> Non
 def test_every_page_is_in_the_navigation_and_in_llms_txt() -> None:
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in PAGES if "docs" in path.parts}
     listed = _leaves(MKDOCS["nav"])
-    outside = {"examples/index.md", "contributing.md", "changes.md"}
+    outside = {f"{name}.md" for name in ("examples/index", "contributing", "changes", "report")}
+    outside.add("conduct.md")
     assert sorted(listed) == sorted({*pages, *outside})
     told = (ROOT / "llms.txt").read_text()
     assert [page for page in sorted(pages) if f"(docs/{page})" not in told] == []

@@ -8,7 +8,6 @@ import pkgutil
 import subprocess
 import sys
 import types
-from pathlib import Path
 
 import pytest
 
@@ -173,11 +172,6 @@ def test_dir_and_star_show_the_public_names() -> None:
 
 def test_the_public_names_are_sorted_and_each_stands_once() -> None:
     assert sorted(set(slurm.__all__)) == sorted(slurm.__all__)
-
-
-def test_the_version_is_that_of_the_project() -> None:
-    project = Path(__file__).parents[2] / "pyproject.toml"
-    assert f'version = "{slurm.__version__}"' in project.read_text()
 
 
 # ---- docstrings ---------------------------------------------------------------------------------
