@@ -20,6 +20,7 @@ from slurm.api.slurm_refusals import explain_sbatch_error
 from slurm.config import load_profile
 from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
+from slurm.importing import Importing
 from slurm.model.options import normalize
 from slurm.outcome import Verdict
 from slurm.packaging import check_packaging
@@ -27,6 +28,7 @@ from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.container.build import no_python
 from slurm.packaging.function import ship_function
 from slurm.rundir import Event, Record
+from slurm.sending import refuse_on_import
 
 
 class Example(NamedTuple):
@@ -119,6 +121,11 @@ def _unpicklable_function() -> object:
     return ship_function(train, ())
 
 
+def _on_import() -> None:
+    with Importing("first.py"):
+        refuse_on_import("add")
+
+
 EXAMPLES: dict[str, Example] = {
     "OptionError": Example(
         lambda: normalize({"cpu_per_task": 2}, where="task square"),
@@ -129,6 +136,11 @@ EXAMPLES: dict[str, Example] = {
         lambda: active_cluster("square"),
         "Call tasks inside `with Cluster(...)`, or say which cluster is meant: "
         "`cluster.submit(square)(3)`.",
+    ),
+    "SubmittedOnImport": Example(
+        _on_import,
+        "Put what submits under `if __name__ == \"__main__\":`. The file can then be run as a "
+        "program and imported by a job.",
     ),
     "ConfigError": Example(_profile, "[The Slurmfile page](slurmfile.md) lists the keys."),
     "NoScheduler": Example(

@@ -33,4 +33,5 @@ async def main() -> None:
         print("later:", await slow)
 
 
-asyncio.run(main())
+if __name__ == "__main__":
+    asyncio.run(main())

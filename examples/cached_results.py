@@ -18,18 +18,19 @@ def mean(values: list[float]) -> float:
     return sum(values) / len(values)
 
 
-with Cluster(*sys.argv[1:]) as cluster:
-    cluster.clear_cache(simulate)
-    cluster.clear_cache(mean)
-    seeds = list(range(4))
-    first = mean(simulate.map(seeds))
-    print(f"first: {first.result():.4f}, from the cache: {first.cached}")
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        cluster.clear_cache(simulate)
+        cluster.clear_cache(mean)
+        seeds = list(range(4))
+        first = mean(simulate.map(seeds))
+        print(f"first: {first.result():.4f}, from the cache: {first.cached}")
 
-    array = simulate.map(seeds)
-    again = mean(array)  # found without waiting for anything
-    print(f"again: {again.result():.4f}, from the cache: {again.cached}")
+        array = simulate.map(seeds)
+        again = mean(array)  # found without waiting for anything
+        print(f"again: {again.result():.4f}, from the cache: {again.cached}")
 
-    more = simulate.map([2, 3, 4, 5])
-    more.results()
-    print("of four more seeds from the cache:", sum(job.cached for job in more))
-    print("forgotten:", cluster.clear_cache(simulate), "of simulate")
+        more = simulate.map([2, 3, 4, 5])
+        more.results()
+        print("of four more seeds from the cache:", sum(job.cached for job in more))
+        print("forgotten:", cluster.clear_cache(simulate), "of simulate")

@@ -32,17 +32,18 @@ def count(steps: int) -> str:
     return f"attempt {ctx.attempt} went on after step 5 or later: {begin >= 5}"
 
 
-with Cluster(*sys.argv[1:]):
-    job = train(steps=1000)  # ctx is not passed: the annotation asks for it
-    for line in job.tail(follow=True):
-        if line == "step 5":
-            job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
-            break
-    print("near the limit:", job.result(timeout=120))
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        job = train(steps=1000)  # ctx is not passed: the annotation asks for it
+        for line in job.tail(follow=True):
+            if line == "step 5":
+                job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
+                break
+        print("near the limit:", job.result(timeout=120))
 
-    job = count(steps=500)
-    for line in job.tail(follow=True):
-        if line == "step 5":
-            job.requeue()  # as Slurm does when a job is preempted or its node is lost
-            break
-    print("after a requeue:", job.result(timeout=120))
+        job = count(steps=500)
+        for line in job.tail(follow=True):
+            if line == "step 5":
+                job.requeue()  # as Slurm does when a job is preempted or its node is lost
+                break
+        print("after a requeue:", job.result(timeout=120))

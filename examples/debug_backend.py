@@ -16,13 +16,14 @@ def broken() -> None:
     raise RuntimeError("with its own frames: post-mortem debugging works")
 
 
-with Cluster(backend_type="debug"):
-    job = inspect(1)
-    print("before:", job.state)
-    value, process, mode = job.result()
-    print("value:", value, "- in this process:", process == os.getpid(), "- MODE:", mode)
-    try:
-        broken().result()
-    except RuntimeError as error:
-        assert error.__traceback__ is not None
-        print("raised:", error)
+if __name__ == "__main__":
+    with Cluster(backend_type="debug"):
+        job = inspect(1)
+        print("before:", job.state)
+        value, process, mode = job.result()
+        print("value:", value, "- in this process:", process == os.getpid(), "- MODE:", mode)
+        try:
+            broken().result()
+        except RuntimeError as error:
+            assert error.__traceback__ is not None
+            print("raised:", error)

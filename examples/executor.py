@@ -24,18 +24,19 @@ def crash() -> None:
     os._exit(1)
 
 
-with (
-    tempfile.TemporaryDirectory(dir=".") as folder,
-    Cluster(*sys.argv[1:]) as cluster,
-    cluster.executor(max_workers=2, time="10min") as pool,
-):
-    print("one call:", pool.submit(square, 12).result())
-    print("in order:", list(pool.map(square, range(5))))
-    print("10,000 in chunks:", sum(pool.map(square, range(10_000), chunksize=500)))
-    futures = [pool.submit(square, n) for n in range(100)]
-    print("as they end:", sum(future.result() for future in as_completed(futures)))
-    print("a worker died:", pool.submit(crash_once, os.path.abspath(f"{folder}/x")).result())
-    try:
-        pool.submit(crash).result()
-    except WorkerDied as error:
-        print("a deadly call:", str(error).splitlines()[0])
+if __name__ == "__main__":
+    with (
+        tempfile.TemporaryDirectory(dir=".") as folder,
+        Cluster(*sys.argv[1:]) as cluster,
+        cluster.executor(max_workers=2, time="10min") as pool,
+    ):
+        print("one call:", pool.submit(square, 12).result())
+        print("in order:", list(pool.map(square, range(5))))
+        print("10,000 in chunks:", sum(pool.map(square, range(10_000), chunksize=500)))
+        futures = [pool.submit(square, n) for n in range(100)]
+        print("as they end:", sum(future.result() for future in as_completed(futures)))
+        print("a worker died:", pool.submit(crash_once, os.path.abspath(f"{folder}/x")).result())
+        try:
+            pool.submit(crash).result()
+        except WorkerDied as error:
+            print("a deadly call:", str(error).splitlines()[0])

@@ -25,15 +25,16 @@ def summary(means: dict[str, float], shards: int) -> str:
     return f"{shards} shards, means from {min(means.values()):.1f} to {max(means.values()):.1f}"
 
 
-with Cluster(*sys.argv[1:]) as cluster:
-    # Written as a loop over shards, sent as one array per task: four submissions for 19 jobs.
-    with cluster.batch():
-        means = {}
-        for shard in range(6):
-            cleaned = clean(load(shard))  # type: ignore[arg-type]
-            means[f"shard {shard}"] = mean(cleaned)  # type: ignore[arg-type]
-        last = summary(means, shards=6)  # type: ignore[arg-type]
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        # Written as a loop over shards, sent as one array per task: four submissions for 19 jobs.
+        with cluster.batch():
+            means = {}
+            for shard in range(6):
+                cleaned = clean(load(shard))  # type: ignore[arg-type]
+                means[f"shard {shard}"] = mean(cleaned)  # type: ignore[arg-type]
+            last = summary(means, shards=6)  # type: ignore[arg-type]
 
-    print(last.result(timeout=120))
-    runs = {job.run for job in means.values()}
-    print(f"{len(means)} means in {len(runs)} array; shard 5: {means['shard 5'].result():.1f}")
+        print(last.result(timeout=120))
+        runs = {job.run for job in means.values()}
+        print(f"{len(means)} means in {len(runs)} array; shard 5: {means['shard 5'].result():.1f}")

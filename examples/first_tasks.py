@@ -11,12 +11,13 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-# `local` is the default: this machine's Slurm, or the embedded scheduler where there is none.
-# `python first_tasks.py embedded` asks for the embedded one.
-with Cluster(*sys.argv[1:]):
-    jobs: list[Job[int]] = [add(n, 10 * n) for n in range(1, 4)]
+if __name__ == "__main__":
+    # `local` is the default: this machine's Slurm, or the embedded scheduler where there is none.
+    # `python first_tasks.py embedded` asks for the embedded one.
+    with Cluster(*sys.argv[1:]):
+        jobs: list[Job[int]] = [add(n, 10 * n) for n in range(1, 4)]
 
-for job in jobs:
-    print(f"{job.name}: {job.result()}, state {job.state} ({job.state.code})")
-print("it printed:", jobs[0].stdout().strip())
-print("called here, as a plain function:", add.local(2, 3))
+    for job in jobs:
+        print(f"{job.name}: {job.result()}, state {job.state} ({job.state.code})")
+    print("it printed:", jobs[0].stdout().strip())
+    print("called here, as a plain function:", add.local(2, 3))

@@ -20,11 +20,12 @@ def where() -> str:
     return platform.freedesktop_os_release()["PRETTY_NAME"]
 
 
-with Cluster(backend or "local") as cluster:
-    plan = cluster.explain(where)()
-    print("packaging:", plan.environment.kind, plan.environment.details["image"])
-    print("podman starts it:", "podman" in plan.script)
-    if image:
-        print("it ran in", where().result(timeout=300))
-    else:
-        print("nothing was submitted; name an image to run it")
+if __name__ == "__main__":
+    with Cluster(backend or "local") as cluster:
+        plan = cluster.explain(where)()
+        print("packaging:", plan.environment.kind, plan.environment.details["image"])
+        print("podman starts it:", "podman" in plan.script)
+        if image:
+            print("it ran in", where().result(timeout=300))
+        else:
+            print("nothing was submitted; name an image to run it")

@@ -15,15 +15,16 @@ def talk(lines: int) -> str:
     return "done"
 
 
-with Cluster(*sys.argv[1:]):
-    job = talk(5)
-    for line in job.tail(follow=True):  # ends with the job
-        print("followed:", line)
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        job = talk(5)
+        for line in job.tail(follow=True):  # ends with the job
+            print("followed:", line)
 
-print("result:", job.result())
-print("stderr:", job.stderr().strip())
-seen = job.snapshot(tail_lines=2)
-print(f"{seen.name}: {seen.state_code}, exit code {seen.exit_code}, ended {seen.is_terminal}")
-print("the last two lines:", seen.stdout_tail.splitlines())
-assert seen.timings.elapsed is not None
-print("the script begins with", job.script.splitlines()[0])
+    print("result:", job.result())
+    print("stderr:", job.stderr().strip())
+    seen = job.snapshot(tail_lines=2)
+    print(f"{seen.name}: {seen.state_code}, exit code {seen.exit_code}, ended {seen.is_terminal}")
+    print("the last two lines:", seen.stdout_tail.splitlines())
+    assert seen.timings.elapsed is not None
+    print("the script begins with", job.script.splitlines()[0])

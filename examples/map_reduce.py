@@ -22,14 +22,18 @@ def merge(counts: list[Counter[str]]) -> Counter[str]:
     return sum(counts, Counter())
 
 
-with Cluster(*sys.argv[1:]):
-    counts = count.map(TEXTS)
-    # The array as an argument is the list of its values. merge starts when all have succeeded,
-    # and reads them on the cluster: nothing comes back to this program on the way.
-    total: Job[Counter[str]] = merge(counts)  # type: ignore[arg-type]
-    some = merge([counts[0], counts[2]])  # type: ignore[list-item]
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        counts = count.map(TEXTS)
+        # The array as an argument is the list of its values. merge starts when all have succeeded,
+        # and reads them on the cluster: nothing comes back to this program on the way.
+        total: Job[Counter[str]] = merge(counts)  # type: ignore[arg-type]
+        some = merge([counts[0], counts[2]])  # type: ignore[list-item]
 
-print("most common:", total.result(timeout=120).most_common(3))
-print(
-    "words:", total.result().total(), "and in two of the texts:", some.result(timeout=120).total()
-)
+    print("most common:", total.result(timeout=120).most_common(3))
+    print(
+        "words:",
+        total.result().total(),
+        "and in two of the texts:",
+        some.result(timeout=120).total(),
+    )

@@ -13,16 +13,17 @@ def nap(seconds: float) -> float:
     return seconds
 
 
-with Cluster(*sys.argv[1:]) as cluster:
-    job = nap(120)
-    next(iter(job.tail(follow=True)))  # its first line: it runs now
-    mine = [row for row in cluster.queue() if row.name == "watched"]
-    print("in the queue:", [row.state for row in mine])
-    for node in cluster.backend.nodes():
-        print("node:", node["name"], node["state"])
-    print("partitions:", len(cluster.backend.partitions()) >= 1)
-    job.cancel()
-    job.wait(timeout=120)
-    print("and now:", job.state)
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        job = nap(120)
+        next(iter(job.tail(follow=True)))  # its first line: it runs now
+        mine = [row for row in cluster.queue() if row.name == "watched"]
+        print("in the queue:", [row.state for row in mine])
+        for node in cluster.backend.nodes():
+            print("node:", node["name"], node["state"])
+        print("partitions:", len(cluster.backend.partitions()) >= 1)
+        job.cancel()
+        job.wait(timeout=120)
+        print("and now:", job.state)
 
-print("in a terminal: slurm top, slurm monitor serve, slurm monitor dashboards")
+    print("in a terminal: slurm top, slurm monitor serve, slurm monitor dashboards")

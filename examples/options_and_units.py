@@ -24,19 +24,20 @@ def look() -> dict[str, str | None]:
 os.environ["DEMO_TOKEN"] = "not written to any file"
 shorter = look.with_options(time=timedelta(minutes=5), mem=None)  # None removes an option
 
-with Cluster(*sys.argv[1:], cpus_per_task=1, comment="defaults of this cluster") as cluster:
-    job = shorter()
-    # The explicit form: options here, arguments there, so that they cannot collide.
-    other = cluster.submit(look, time="15min", sbatch={"mincpus": 1})()
-    # A dry run.
-    plan = cluster.explain(look)()
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:], cpus_per_task=1, comment="defaults of this cluster") as cluster:
+        job = shorter()
+        # The explicit form: options here, arguments there, so that they cannot collide.
+        other = cluster.submit(look, time="15min", sbatch={"mincpus": 1})()
+        # A dry run.
+        plan = cluster.explain(look)()
 
-print("\n".join(f"{name}={value}" for name, value in job.result().items()))
-print("the other job:", other.result()["SLURM_JOB_NAME"], other.state)
-print("\n".join(line for line in plan.script.splitlines() if line.startswith("#SBATCH")))
+    print("\n".join(f"{name}={value}" for name, value in job.result().items()))
+    print("the other job:", other.result()["SLURM_JOB_NAME"], other.state)
+    print("\n".join(line for line in plan.script.splitlines() if line.startswith("#SBATCH")))
 
-for wrong in ({"cpu_per_task": 4}, {"time": "2 hours 5"}, {"mem": "8 gigs"}, {"ntask": 2}):
-    try:
-        look.with_options(**wrong)
-    except OptionError as error:
-        print(error)
+    for wrong in ({"cpu_per_task": 4}, {"time": "2 hours 5"}, {"mem": "8 gigs"}, {"ntask": 2}):
+        try:
+            look.with_options(**wrong)
+        except OptionError as error:
+            print(error)

@@ -25,13 +25,14 @@ where = sys.argv[1] if len(sys.argv) > 1 else "local"
 # A `Host` of ~/.ssh/config will do as a name. Nothing has to be installed there.
 cluster = Cluster(where) if where in SCHEDULERS else Cluster(hostname=where)
 
-with tempfile.TemporaryDirectory() as folder:
-    text = Path(folder, "text.txt")
-    text.write_text("the job goes on when the laptop sleeps")
-    with cluster:
-        counts = count_words(File(text))
-        word = longest(counts)  # reads the value on the cluster
-    print("counted:", counts.result(timeout=120)["the"], "times 'the'")
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "text.txt")
+        text.write_text("the job goes on when the laptop sleeps")
+        with cluster:
+            counts = count_words(File(text))
+            word = longest(counts)  # reads the value on the cluster
+        print("counted:", counts.result(timeout=120)["the"], "times 'the'")
 
-# The connection may have been closed meanwhile; the run is found again by its name.
-print("longest word:", cluster.attach(word.run).result(timeout=120))
+    # The connection may have been closed meanwhile; the run is found again by its name.
+    print("longest word:", cluster.attach(word.run).result(timeout=120))

@@ -20,18 +20,19 @@ def train(lr: float, depth: int, quota: str, epochs: int = 10) -> float:
 
 grid = [{"lr": lr, "depth": depth} for lr, depth in itertools.product((0.1, 0.01), (2, 3, 4))]
 
-with Cluster(*sys.argv[1:]) as cluster:
-    print(str(cluster.explain(train).map(grid, common={"quota": ""})).splitlines()[0])
-    # A dict is the keywords of one call; `common` goes to all; at most four run at a time.
-    array = train.map(grid, common={"quota": str(quota), "epochs": 20}, max_concurrent=4)
-    for job in array.as_completed(timeout=120):
-        print(f"    item {job.index}: {job.state.code}")
-    print(array.progress)
-    print("failed:", [grid[job.index] for job in array.failed])
-    print("log of item 1:", array[1].stdout().strip())
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        print(str(cluster.explain(train).map(grid, common={"quota": ""})).splitlines()[0])
+        # A dict is the keywords of one call; `common` goes to all; at most four run at a time.
+        array = train.map(grid, common={"quota": str(quota), "epochs": 20}, max_concurrent=4)
+        for job in array.as_completed(timeout=120):
+            print(f"    item {job.index}: {job.state.code}")
+        print(array.progress)
+        print("failed:", [grid[job.index] for job in array.failed])
+        print("log of item 1:", array[1].stdout().strip())
 
-    quota.touch()  # what was wrong is mended; only what failed runs again
-    losses = array.retry_failed(mem="400MiB").results(timeout=120)
+        quota.touch()  # what was wrong is mended; only what failed runs again
+        losses = array.retry_failed(mem="400MiB").results(timeout=120)
 
-best = min(range(len(grid)), key=losses.__getitem__)
-print(f"best: {grid[best]}, loss {losses[best]:.2f}")
+    best = min(range(len(grid)), key=losses.__getitem__)
+    print(f"best: {grid[best]}, loss {losses[best]:.2f}")

@@ -28,15 +28,18 @@ def simulate(seed: int, ctx: JobContext) -> tuple[int, int, float, float]:
     return seed, ctx.world_size, begun, time.time()
 
 
-with Cluster(*sys.argv[1:]) as cluster:
-    with cluster.allocate(nodes=4, ntasks_per_node=1, time="10min") as allocation:
-        words = split("the quick brown fox jumps over the lazy dog").result()
-        counts = count_letters(words).result()
-        print("letters on each of four nodes:", counts)
-        print("in all:", add_up(counts).result())
-        left, right = simulate(1), simulate(2)  # both at once, on two nodes each
-    (seed, ranks, begun, ended), (_, _, begun2, ended2) = left.result(), right.result()
-    print("ranks of each simulation:", ranks)
-    print("side by side:", max(begun, begun2) < min(ended, ended2))
-    print("one job for all:", left.id.split(".")[0] == right.id.split(".")[0] == allocation.job.id)
-    print("steps:", allocation.job.result()["steps"])
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        with cluster.allocate(nodes=4, ntasks_per_node=1, time="10min") as allocation:
+            words = split("the quick brown fox jumps over the lazy dog").result()
+            counts = count_letters(words).result()
+            print("letters on each of four nodes:", counts)
+            print("in all:", add_up(counts).result())
+            left, right = simulate(1), simulate(2)  # both at once, on two nodes each
+        (seed, ranks, begun, ended), (_, _, begun2, ended2) = left.result(), right.result()
+        print("ranks of each simulation:", ranks)
+        print("side by side:", max(begun, begun2) < min(ended, ended2))
+        print(
+            "one job for all:", left.id.split(".")[0] == right.id.split(".")[0] == allocation.job.id
+        )
+        print("steps:", allocation.job.result()["steps"])

@@ -30,18 +30,19 @@ def report(text: str) -> str:
     return text
 
 
-with Cluster(*sys.argv[1:]):
-    ready = prepare(str(folder), lines=4)
-    # afterok, the default: these start when `ready` has succeeded.
-    squares = square.after(ready).map([(str(folder), n) for n in (1, 2, 3, 9)])
-    # afterany: starts when all elements are over, however they ended.
-    removed = remove.after(squares, kind="afterany")(str(folder))
-    alarm = report.after(squares[3], kind="afternotok")("item 3 failed")
-    never = report.after(squares)("all is well")
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        ready = prepare(str(folder), lines=4)
+        # afterok, the default: these start when `ready` has succeeded.
+        squares = square.after(ready).map([(str(folder), n) for n in (1, 2, 3, 9)])
+        # afterany: starts when all elements are over, however they ended.
+        removed = remove.after(squares, kind="afterany")(str(folder))
+        alarm = report.after(squares[3], kind="afternotok")("item 3 failed")
+        never = report.after(squares)("all is well")
 
-print("squares:", squares.results(timeout=120, return_exceptions=True))
-print("removed:", removed.result(timeout=120), "-", alarm.result(timeout=120))
-try:
-    never.result(timeout=120)
-except UpstreamFailed as error:
-    print("never ran:", type(error).__name__)
+    print("squares:", squares.results(timeout=120, return_exceptions=True))
+    print("removed:", removed.result(timeout=120), "-", alarm.result(timeout=120))
+    try:
+        never.result(timeout=120)
+    except UpstreamFailed as error:
+        print("never ran:", type(error).__name__)

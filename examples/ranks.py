@@ -18,10 +18,11 @@ def one_fails(ctx: JobContext) -> int:
     return ctx.rank
 
 
-with Cluster(*sys.argv[1:]):
-    print("rank 0:", who().result())
-    print("all ranks:", who.with_options(all_ranks=True)().result())
-    try:
-        one_fails().result()
-    except ValueError as error:
-        print("raised by a rank:", error)
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        print("rank 0:", who().result())
+        print("all ranks:", who.with_options(all_ranks=True)().result())
+        try:
+            one_fails().result()
+        except ValueError as error:
+            print("raised by a rank:", error)

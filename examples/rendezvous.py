@@ -47,6 +47,7 @@ def add_up_ranks(ctx: JobContext) -> int:
     return sum_with_sockets(ctx.rank, ctx.world_size, place)
 
 
-with Cluster(*sys.argv[1:]):
-    print("srun started them:", add_up_ranks().result())
-    print("torchrun did:", add_up_ranks.with_options(launch="torchrun")().result())
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        print("srun started them:", add_up_ranks().result())
+        print("torchrun did:", add_up_ranks.with_options(launch="torchrun")().result())

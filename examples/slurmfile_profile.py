@@ -12,18 +12,19 @@ def profile() -> tuple[str | None, str | None]:
     return os.environ.get("PROFILE"), os.environ.get("SLURM_JOB_NAME")
 
 
-# from_env looks for Slurmfile.toml here and above, or takes $SLURMFILE; this example's lies here.
-os.chdir(Path(__file__).parent)
-name = "laptop" if sys.argv[1:] == ["embedded"] else "hpc"
-with Cluster.from_env(name) as cluster:
-    print("defaults:", sorted(cluster.defaults))
-    print("the job saw:", profile().result())
+if __name__ == "__main__":
+    # from_env looks for Slurmfile.toml here and above, or takes $SLURMFILE.
+    os.chdir(Path(__file__).parent)
+    name = "laptop" if sys.argv[1:] == ["embedded"] else "hpc"
+    with Cluster.from_env(name) as cluster:
+        print("defaults:", sorted(cluster.defaults))
+        print("the job saw:", profile().result())
 
-# A file of any name, and single settings changed.
-with Cluster.from_file("Slurmfile.toml", "laptop", backend_type="debug"):
-    print("debug:", profile().result()[0])
+    # A file of any name, and single settings changed.
+    with Cluster.from_file("Slurmfile.toml", "laptop", backend_type="debug"):
+        print("debug:", profile().result()[0])
 
-try:
-    Cluster.from_env("labtop")
-except ConfigError as error:
-    print(error.hint)
+    try:
+        Cluster.from_env("labtop")
+    except ConfigError as error:
+        print(error.hint)

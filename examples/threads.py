@@ -16,7 +16,8 @@ def checksums(sizes: list[int], ctx: JobContext) -> tuple[list[int], int, str]:
     return found, ctx.cpus, os.environ["OMP_NUM_THREADS"]
 
 
-with Cluster(*sys.argv[1:]):
-    found, cpus, threads = checksums([1_000_000, 2_000_000]).result()
-    print("checksums:", found == [zlib.crc32(bytes(n)) for n in (1_000_000, 2_000_000)])
-    print(f"CPUs: {cpus}, OMP_NUM_THREADS: {threads}")
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        found, cpus, threads = checksums([1_000_000, 2_000_000]).result()
+        print("checksums:", found == [zlib.crc32(bytes(n)) for n in (1_000_000, 2_000_000)])
+        print(f"CPUs: {cpus}, OMP_NUM_THREADS: {threads}")

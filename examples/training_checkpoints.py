@@ -41,14 +41,15 @@ def train(epochs: int, ctx: JobContext) -> dict[str, float]:
     return state
 
 
-with Cluster(*sys.argv[1:]):
-    job = train(500)
-    for line in job.tail(follow=True):
-        if line == "epoch 5":
-            job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
-            break
-    result = job.result(timeout=120)
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        job = train(500)
+        for line in job.tail(follow=True):
+            if line == "epoch 5":
+                job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
+                break
+        result = job.result(timeout=120)
 
-print(f"trained {result['epoch']} epochs, w = {result['w']:.2f}")
-print("attempts:", len(job.history), "- first:", job.history[0].error.rpartition(".")[2])
-print("the last one began later than at 0:", not job.stdout().startswith("begins at epoch 0\n"))
+    print(f"trained {result['epoch']} epochs, w = {result['w']:.2f}")
+    print("attempts:", len(job.history), "- first:", job.history[0].error.rpartition(".")[2])
+    print("the last one began later than at 0:", not job.stdout().startswith("begins at epoch 0\n"))

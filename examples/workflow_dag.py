@@ -36,9 +36,10 @@ def analyse(text: str) -> Any:
     return report(counts, longest)  # type: ignore[arg-type]  # values are read on the cluster
 
 
-with Cluster(*sys.argv[1:]) as cluster:
-    job = analyse("a workflow submits its own jobs from inside the cluster and may be requeued")
-    print(job.result(timeout=120))
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]) as cluster:
+        job = analyse("a workflow submits its own jobs from inside the cluster and may be requeued")
+        print(job.result(timeout=120))
 
-for line in render(read_graph(cluster, job.run), "text").splitlines():
-    print(line.partition("COMPLETED")[0].rstrip(), "|", line.partition("after ")[2])
+    for line in render(read_graph(cluster, job.run), "text").splitlines():
+        print(line.partition("COMPLETED")[0].rstrip(), "|", line.partition("after ")[2])

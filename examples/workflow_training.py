@@ -39,9 +39,10 @@ def training(epochs: int, ctx: WorkflowContext) -> Any:
     return {"losses": losses, "weights": weights}
 
 
-with Cluster(*sys.argv[1:]):
-    job = training(4)
-result = job.result(timeout=120)
-print("losses:", result["losses"])
-print("it said:", job.stdout().split(",")[0])
-print("children:", *sorted(folder.name for folder in Path(job.path, "tasks").iterdir()))
+if __name__ == "__main__":
+    with Cluster(*sys.argv[1:]):
+        job = training(4)
+    result = job.result(timeout=120)
+    print("losses:", result["losses"])
+    print("it said:", job.stdout().split(",")[0])
+    print("children:", *sorted(folder.name for folder in Path(job.path, "tasks").iterdir()))

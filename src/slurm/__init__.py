@@ -86,6 +86,7 @@ if TYPE_CHECKING:
         SubmitError,
         SubmitLimit,
         SubmitRefused,
+        SubmittedOnImport,
         TimeLimitReached,
         TransferFailed,
         UnpicklableArgument,
@@ -146,9 +147,9 @@ _ERRORS = (
     "RestError", "RestRefused", "RestTokenRefused", "RestUnreachable", "RestVersionNotServed",
     "ResultError", "ResultLost", "ResultNotWritten", "ResultUnreadable", "RunDirError",
     "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError", "SubmitError",
-    "SubmitLimit", "SubmitRefused", "TimeLimitReached", "TransferFailed", "UnpicklableArgument",
-    "UnpicklableFunction", "UnpicklableResult", "UntrustedRun", "UpstreamFailed", "UsageError",
-    "WorkerDied", "WrongArguments",
+    "SubmitLimit", "SubmitRefused", "SubmittedOnImport", "TimeLimitReached", "TransferFailed",
+    "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult", "UntrustedRun",
+    "UpstreamFailed", "UsageError", "WorkerDied", "WrongArguments",
 )  # fmt: skip
 _CALLBACKS = (
     "BaseCallback", "BenchmarkCallback", "LoggerCallback", "NotifyCallback", "ProgressCallback",
@@ -171,8 +172,9 @@ __all__ = [
     "RestRefused", "RestTokenRefused", "RestUnreachable", "RestVersionNotServed", "ResultError",
     "ResultLost", "ResultNotWritten", "ResultUnreadable", "Retry", "RichLoggerCallback",
     "RunDirError", "RunDirNotVisible", "RunNotFound", "SchedulerUnreachable", "SlurmError",
-    "SubmitError", "SubmitLimit", "SubmitRefused", "Task", "TaskOptions", "TimeLimitReached",
-    "Timings", "TransferFailed", "UnpicklableArgument", "UnpicklableFunction", "UnpicklableResult",
+    "SubmitError", "SubmitLimit", "SubmitRefused", "SubmittedOnImport", "Task", "TaskOptions",
+    "TimeLimitReached", "Timings", "TransferFailed", "UnpicklableArgument", "UnpicklableFunction",
+    "UnpicklableResult",
     "UntrustedRun", "UpstreamFailed", "UsageError", "WorkerDied", "Workflow", "WorkflowContext",
     "WrongArguments", "task", "workflow",
 ]  # fmt: skip

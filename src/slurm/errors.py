@@ -76,6 +76,12 @@ class NoActiveCluster(UsageError):
     code = "SLURM-E102"
 
 
+class SubmittedOnImport(UsageError):
+    """A module submits jobs while it is imported to find a task in it."""
+
+    code = "SLURM-E103"
+
+
 class ConfigError(UsageError):
     """A Slurmfile or a topology file cannot be used as it is written."""
 

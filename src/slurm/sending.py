@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
@@ -16,6 +17,7 @@ from slurm.callbacks.following import follow, submitting, tell_child
 from slurm.callbacks.travel import callbacks_file
 from slurm.followups import render_guard_script, render_next_script
 from slurm.handles import make_jobs
+from slurm.importing import imported_now
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
@@ -38,6 +40,7 @@ def send(
     names: Sequence[str] = (),
 ) -> list[Job[Any]]:
     """Submit a plan in one round trip; one job for each of its calls."""
+    refuse_on_import(plan.name)
     journal = cluster._journal
     if journal is not None:
         journal.note(names, plan.name, plan.submission.relative)
@@ -54,6 +57,23 @@ def send(
         for job in jobs:
             job.watch()
     return jobs
+
+
+def refuse_on_import(task: str) -> None:
+    """Refuse what a module submits while it is imported to find a task: jobs would never end."""
+    module = imported_now()
+    process = sys.modules.get("multiprocessing.process")
+    if not module and process is not None:
+        # A child that multiprocessing has spawned imports the program that started it.
+        child = getattr(process.current_process(), "_inheriting", False)
+        module = "the program" if child else ""
+    if module:
+        raise errors.SubmittedOnImport(
+            f"{module} submits {task} while it is being imported to find a task in it: every job "
+            "would import it and submit again",
+            hint='put the lines that submit under a guard:\nif __name__ == "__main__":\n'
+            f"    with Cluster():\n        job = {task}(...)",
+        )
 
 
 def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:

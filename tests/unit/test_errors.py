@@ -28,6 +28,7 @@ def test_the_codes_that_users_may_have_written_down_do_not_change() -> None:
     stable = {
         "OptionError": "SLURM-E101",
         "NoActiveCluster": "SLURM-E102",
+        "SubmittedOnImport": "SLURM-E103",
         "ConfigError": "SLURM-E110",
         "UnpicklableArgument": "SLURM-E120",
         "WrongArguments": "SLURM-E122",

@@ -30,10 +30,10 @@ LAYERS: list[set[str]] = [
         "files",
     },
     {"rundir"},
-    {"model", "errors", "cancelled"},
+    {"model", "errors", "cancelled", "importing"},
 ]  # fmt: skip
 # What starts every job knows nothing of the client.
-BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context"}
+BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context", "importing"}
 # What submits from the job itself: a workflow, and the end of one part of a run the next one.
 SUBMITS = {
     "workflow.py": {"cluster", "journal", "returned", "workflow"},

@@ -22,6 +22,7 @@ from slurm.cli.rerun import Mem, Set, Submitted, Time, options_of
 from slurm.cli.result import returned
 from slurm.cli.screen import Screen
 from slurm.errors import OptionError, UsageError, nearest
+from slurm.importing import Importing
 from slurm.packaging.function import context_parameter
 from slurm.packaging.progress import shown
 
@@ -96,7 +97,8 @@ def load_task(path: Path, name: str) -> Task[..., Any]:
     folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    module = importlib.import_module(path.stem)
+    with Importing(path.name):
+        module = importlib.import_module(path.stem)
     if Path(str(module.__file__)).resolve() != path.resolve():
         raise UsageError(
             f"{path} cannot be imported: the module {path.stem} is {module.__file__}",

@@ -5,6 +5,7 @@ import struct
 from typing import Any, Dict, Iterator, List, Tuple
 
 from slurm import rundir
+from slurm.importing import Importing
 from slurm.runner import run as runner
 from slurm.runner.trouble import trouble
 
@@ -70,7 +71,8 @@ class _Function:
         if self._loaded is None:
             header, pickled = rundir.decode_function(self._data, "a function")
             runner.extend_path(header.get("path", ()))
-            self._loaded = runner.get_function(header, pickled)
+            with Importing(header["target"].partition(":")[0]):
+                self._loaded = runner.get_function(header, pickled)
             self._inject = header.get("context")
         return self._loaded
 

@@ -9,6 +9,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from slurm import rundir
+from slurm.importing import Importing
 from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
@@ -92,7 +93,8 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     except (rundir.Untrusted, OSError, ValueError) as error:
         raise runner.Refused("UntrustedRun", str(error), "submit the run again") from error
     runner.extend_path(header.get("path", ()))
-    function = runner.get_function(header, pickled)
+    with Importing(header["target"].partition(":")[0]):
+        function = runner.get_function(header, pickled)
     from slurm.runner.arguments import load_common
 
     common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))

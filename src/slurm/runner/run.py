@@ -9,6 +9,7 @@ import sys
 import time
 
 from slurm import rundir
+from slurm.importing import Importing
 from slurm.runner import signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
@@ -163,8 +164,9 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         # Byte code in the arguments is as fragile as that of the function.
         check_version(header)
     extend_path(header.get("path", ()))
-    function = get_function(header, pickled)
-    args, kwargs = call_arguments(run, who, blob)
+    with Importing(header["target"].partition(":")[0]):
+        function = get_function(header, pickled)
+        args, kwargs = call_arguments(run, who, blob)
     args = list(args)
     inject = header.get("context")
     if inject:
