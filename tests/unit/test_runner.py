@@ -160,8 +160,8 @@ def test_a_function_by_reference_is_imported_from_the_clients_path(
 # costs every element of every map: typing, json, re, enum, threading, contextlib, inspect,
 # dataclasses, pathlib and subprocess have no place here.
 OURS = {
-    "slurm", "slurm.importing", "slurm.rundir", "slurm.rundir.call", "slurm.rundir.names", "slurm.rundir.private",
-    "slurm.rundir.records", "slurm.runner", "slurm.runner.beat", "slurm.runner.memory",
+    "slurm", "slurm.importing", "slurm.rundir", "slurm.rundir.call", "slurm.rundir.names",
+    "slurm.rundir.private", "slurm.rundir.records", "slurm.runner", "slurm.runner.beat", "slurm.runner.memory",
     "slurm.runner.run", "slurm.runner.signals", "slurm.runner.usage",
 }  # fmt: skip
 STANDARD = {
