@@ -139,7 +139,7 @@ EXAMPLES: dict[str, Example] = {
     ),
     "SubmittedOnImport": Example(
         _on_import,
-        "Put what submits under `if __name__ == \"__main__\":`. The file can then be run as a "
+        'Put what submits under `if __name__ == "__main__":`. The file can then be run as a '
         "program and imported by a job.",
     ),
     "ConfigError": Example(_profile, "[The Slurmfile page](slurmfile.md) lists the keys."),

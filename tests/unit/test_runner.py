@@ -161,8 +161,8 @@ def test_a_function_by_reference_is_imported_from_the_clients_path(
 # dataclasses, pathlib and subprocess have no place here.
 OURS = {
     "slurm", "slurm.importing", "slurm.rundir", "slurm.rundir.call", "slurm.rundir.names",
-    "slurm.rundir.private", "slurm.rundir.records", "slurm.runner", "slurm.runner.beat", "slurm.runner.memory",
-    "slurm.runner.run", "slurm.runner.signals", "slurm.runner.usage",
+    "slurm.rundir.private", "slurm.rundir.records", "slurm.runner", "slurm.runner.beat",
+    "slurm.runner.memory", "slurm.runner.run", "slurm.runner.signals", "slurm.runner.usage",
 }  # fmt: skip
 STANDARD = {
     "__future__", "_pickle", "_compat_pickle", "copyreg", "functools", "_functools", "collections",
