@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from slurm import errors
 from slurm.callbacks.base import BaseCallback
+from slurm.extras import needs_extra
 
 if TYPE_CHECKING:
     from slurm.callbacks import contexts
@@ -22,13 +22,8 @@ class OpenTelemetryCallback(BaseCallback):
     travels = False
 
     def __init__(self, tracer_provider: Any = None) -> None:
-        try:
+        with needs_extra("otel", "OpenTelemetryCallback"):
             trace: Any = importlib.import_module("opentelemetry.trace")
-        except ImportError as error:
-            raise errors.UsageError(
-                "OpenTelemetryCallback needs opentelemetry, which is not installed",
-                hint="pip install opentelemetry-api",
-            ) from error
         self._trace = trace
         self._tracer = trace.get_tracer("slurm", tracer_provider=tracer_provider)
         self._runs: dict[str, tuple[Any, list[int]]] = {}

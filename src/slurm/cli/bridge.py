@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from slurm.errors import ConfigError
+from slurm.extras import needs_extra
 
 app = App(name="bridge", help="Kubernetes pods placed by Slurm.")
 
@@ -20,16 +21,11 @@ _CONFIG = Path("/etc/slurm-bridge/config.yaml")
 
 
 def _needs_extra() -> None:
-    try:
+    with needs_extra("bridge", "slurm bridge"):
         import aiohttp  # noqa: F401
         import cryptography  # noqa: F401
         import prometheus_client  # noqa: F401
         import yaml  # noqa: F401
-    except ImportError as error:
-        raise ConfigError(
-            f"the bridge needs {error.name}, which is not installed",
-            hint="pip install aiohttp cryptography prometheus-client pyyaml",
-        ) from error
 
 
 @app.command

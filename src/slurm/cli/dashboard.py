@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Common
-from slurm.errors import UsageError
+from slurm.extras import needs_extra
 
 if TYPE_CHECKING:
     from slurm.web.serving import Dashboard
@@ -43,23 +43,13 @@ def dashboard(
     Needs the extra `web`. It prints a link that works once. One collection in the background feeds
     every page: Slurm is asked equally often whoever looks.
     """
-    try:
+    with needs_extra("web", "slurm dashboard", "slurm queue works without it"):
+        import uvicorn  # noqa: F401 - serving imports it later
+
         from slurm.web.serving import Serving, serve
-    except ImportError as error:
-        raise _missing(error) from error
     asked = Serving(address, port, interval, read_only, per_user, certificate, key, name)
-    try:
-        serve(common.connect, asked, _began)
-    except ImportError as error:
-        raise _missing(error) from error
+    serve(common.connect, asked, _began)
     return Ended()
-
-
-def _missing(error: ImportError) -> UsageError:
-    return UsageError(
-        f"slurm dashboard needs {error.name}, which is not installed",
-        hint="pip install starlette uvicorn; slurm top and slurm queue need less",
-    )
 
 
 def _began(found: Dashboard) -> None:

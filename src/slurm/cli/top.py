@@ -9,6 +9,7 @@ from cyclopts import Parameter
 from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Common
 from slurm.errors import OptionError, UsageError
+from slurm.extras import needs_extra
 from slurm.inside import terminal
 
 
@@ -26,13 +27,8 @@ def top(
             f"--interval {interval:g} is too short: the scheduler serves everybody",
             hint="2 seconds or more",
         )
-    try:
+    with needs_extra("tui", "slurm top", "slurm queue and slurm nodes work without it"):
         from slurm.cli.top_app import Top
-    except ImportError as error:
-        raise UsageError(
-            f"slurm top needs textual, which is not installed ({error})",
-            hint="pip install textual; slurm queue and slurm nodes need nothing",
-        ) from error
     if not terminal():
         raise UsageError("slurm top needs a terminal", hint="slurm queue --json is for programs")
     Top(common.connect(), interval).run()

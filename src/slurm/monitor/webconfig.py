@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.errors import ConfigError, nearest
+from slurm.extras import needs_extra
 
 _TLS_KEYS = ("cert_file", "key_file", "client_auth_type", "client_ca_file", "min_version")
 _KNOWN = ("tls_server_config", "basic_auth_users", "http_server_config")
@@ -64,13 +65,8 @@ class WebConfig:
 
 def load_web_config(path: str | Path) -> WebConfig:
     """Read and check web.yml; paths in it are relative to it."""
-    try:
+    with needs_extra("monitor", f"reading {path}"):
         import yaml
-    except ImportError as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error.name} is not installed",
-            hint="pip install bcrypt pyyaml",
-        ) from error
     file = Path(path)
     try:
         found = yaml.safe_load(file.read_text(encoding="utf-8")) or {}
@@ -99,13 +95,8 @@ def _users(path: Path, users: object) -> dict[str, str]:
     if not isinstance(users, dict):
         raise ConfigError(f"{path}: basic_auth_users has to map names to bcrypt hashes")
     if users:
-        try:
+        with needs_extra("monitor", f"basic_auth_users in {path}"):
             import bcrypt  # noqa: F401 - said now, not at the first scrape
-        except ImportError as error:
-            raise ConfigError(
-                f"{path}: passwords need bcrypt, which is not installed",
-                hint="pip install bcrypt pyyaml",
-            ) from error
     for name, value in users.items():
         if not str(value).startswith(("$2a$", "$2b$", "$2y$")) or len(str(value)) != 60:
             raise ConfigError(
