@@ -30,7 +30,7 @@ LAYERS: list[set[str]] = [
         "files",
     },
     {"rundir"},
-    {"model", "errors", "cancelled", "importing", "extras", "programs"},
+    {"model", "errors", "cancelled", "importing", "extras", "programs", "shutdown"},
 ]  # fmt: skip
 # What starts every job knows nothing of the client.
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context", "importing"}

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import signal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,10 +13,13 @@ from cyclopts import App, Parameter
 
 from slurm.errors import ConfigError
 from slurm.extras import needs_extra
+from slurm.shutdown import Shutdown
 
 app = App(name="bridge", help="Kubernetes pods placed by Slurm.")
 
 _CONFIG = Path("/etc/slurm-bridge/config.yaml")
+#: Seconds to give the lease back; kubelet kills after 30.
+_GRACE = 25.0
 
 
 def _needs_extra() -> None:
@@ -53,16 +55,14 @@ def run(
     bridge = Bridge(
         read_settings(config), find_access(kubeconfig), webhook_url=webhook_url, parts=parts
     )
-    asyncio.run(_until_stopped(bridge.run()))
+    with Shutdown(grace=_GRACE) as shutdown:
+        asyncio.run(_until_stopped(bridge.run(), shutdown))
 
 
-async def _until_stopped(work: Any) -> None:
+async def _until_stopped(work: Any, shutdown: Shutdown) -> None:
     """SIGTERM and SIGINT end it in order: the lease is given back."""
     task = asyncio.ensure_future(work)
-    loop = asyncio.get_running_loop()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, task.cancel)
-    with contextlib.suppress(asyncio.CancelledError):
+    with shutdown.calling(task.cancel), contextlib.suppress(asyncio.CancelledError):
         await task
 
 

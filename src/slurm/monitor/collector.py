@@ -26,7 +26,7 @@ from slurm.errors import (
 from slurm.monitor.events import Event, events
 from slurm.monitor.sharing import Sharing
 from slurm.monitor.snapshot import Snapshot
-from slurm.monitor.source import PATIENCE, source_of
+from slurm.monitor.source import source_of
 from slurm.monitor.tally import Tally
 
 #: Seconds between two collections at least, and between two looks at what changes seldom.
@@ -39,6 +39,8 @@ SHARE = 20.0
 #: The longest pause, however slow the controller is, and where it does not answer at all.
 LONGEST = 300.0
 BACK_OFF = 60.0
+#: Seconds that the end waits for a collection that has begun; it only reads.
+LEAVING = 2.0
 #: So many events are kept for who joins late.
 KEPT_EVENTS = 2000
 #: Why a collection fails, by the errors that say so; all others are `other`.
@@ -175,10 +177,10 @@ class Collector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Collect no more; a collection that has begun is waited for, but not for ever."""
+        """Collect no more; a collection that has begun is waited for a moment."""
         self._stop.set()
         if self._thread is not None:
-            self._thread.join(PATIENCE)
+            self._thread.join(LEAVING)
 
     def view(self) -> View:
         """What is known now; asks nobody."""

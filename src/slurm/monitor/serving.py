@@ -1,10 +1,8 @@
-"""Serve the exporter until somebody ends it: what `slurm monitor serve` does."""
+"""Serve the exporter until SIGTERM or Ctrl-C: what `slurm monitor serve` does."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ from slurm.monitor.collector import INTERVAL, STALE, Collector
 from slurm.monitor.exporter import PORT, Exporter, ExporterServer
 from slurm.monitor.measure import Caps
 from slurm.monitor.webconfig import WebConfig, load_web_config
+from slurm.shutdown import Shutdown
 
 #: More often than this would be a burden on the controller.
 SHORTEST = 1.0
@@ -92,17 +91,9 @@ def running(backend: Backend, asked: Serving) -> Iterator[ExporterServer]:
 def serve(backend: Backend, asked: Serving, began: Callable[[ExporterServer], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; `began` is told once it listens. The process is ours alone."""
     sys.setswitchinterval(TURN)
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        with running(backend, asked) as server, contextlib.suppress(KeyboardInterrupt):
-            began(server)
-            threading.Event().wait()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _end(*_: object) -> None:
-    raise KeyboardInterrupt
+    with running(backend, asked) as server, Shutdown() as shutdown:
+        began(server)
+        shutdown.wait()
 
 
 def _version() -> str:

@@ -1,9 +1,9 @@
-"""Serve the dashboard until somebody ends it: what `slurm dashboard` does."""
+"""Serve the dashboard until SIGTERM or Ctrl-C: what `slurm dashboard` does."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +15,7 @@ from slurm.errors import OptionError
 from slurm.monitor.collector import STALE, Collector
 from slurm.monitor.exporter import is_loopback
 from slurm.monitor.serving import SHORTEST
+from slurm.shutdown import Shutdown
 from slurm.web.logfiles import Opener
 from slurm.web.sessions import Sessions
 from slurm.web.site import Rules, Site
@@ -144,20 +145,19 @@ def serve(
     connect: Callable[[], Cluster], asked: Serving, began: Callable[[Dashboard], None]
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; `began` is told once it listens."""
-    before = signal.signal(signal.SIGTERM, _end)
-    try:
-        with (
-            prepared(connect, asked) as (dashboard, listening),
-            contextlib.suppress(KeyboardInterrupt),
-        ):
-            began(dashboard)
-            dashboard.server.run(sockets=[listening])
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with prepared(connect, asked) as (dashboard, listening), Shutdown() as shutdown:
+        began(dashboard)
+        asyncio.run(_answer(dashboard.server, listening, shutdown))
 
 
-def _end(*_: object) -> None:
-    raise KeyboardInterrupt
+async def _answer(server: uvicorn.Server, listening: socket.socket, shutdown: Shutdown) -> None:
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn would install handlers of its own, and only while it serves.
+    server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment]
+    with shutdown.calling(stop):
+        await server.serve(sockets=[listening])
 
 
 def _names(asked: Serving) -> frozenset[str]:

@@ -25,6 +25,7 @@ from slurm.api.embedded.place import Place
 from slurm.api.embedded.queue import Queue
 from slurm.api.embedded.scheduler import Scheduler
 from slurm.api.embedded.verbs import Refused, carry_out
+from slurm.shutdown import Shutdown
 
 PROTOCOL = 1
 _LARGEST_REQUEST = 64 * 2**20
@@ -60,8 +61,7 @@ class Daemon:
         self._stored = True
         self.listener = _listen(place.socket)
         self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
-        self._wakeup = _wake_on_signals()
-        self.selector.register(self._wakeup, selectors.EVENT_READ, self._signalled)
+        self.selector.register(_signals(), selectors.EVENT_READ, self._signalled)
         self.scheduler.recover(time.time())
 
     def run(self) -> None:
@@ -142,10 +142,9 @@ class Daemon:
         os.close(descriptor)
         self.scheduler.attempt_over(pid, time.time())
 
-    def _signalled(self, wakeup: socket.socket) -> None:
-        with contextlib.suppress(BlockingIOError):
-            received = wakeup.recv(4096)
-            self._stopping |= signal.SIGTERM in received
+    def _signalled(self, signals: Shutdown) -> None:
+        signals.drain()
+        self._stopping |= signals.requested
         for pid in _ended_children():
             self.scheduler.attempt_over(pid, time.time())
 
@@ -302,17 +301,11 @@ def _listen(path: str) -> socket.socket:
     return listener
 
 
-def _wake_on_signals() -> socket.socket:
-    """A socket that is readable after SIGCHLD or SIGTERM."""
-    reader, writer = socket.socketpair()
-    reader.setblocking(False)
-    writer.setblocking(False)
-    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
-    for signum in (signal.SIGCHLD, signal.SIGTERM):
-        signal.signal(signum, lambda *_: None)
+def _signals() -> Shutdown:
+    """Readable after SIGCHLD or SIGTERM."""
     for signum in (signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)
-    return reader
+    return Shutdown(stops=(signal.SIGTERM,), wakes=(signal.SIGCHLD,))
 
 
 def _ended_children() -> Iterator[int]:
