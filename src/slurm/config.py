@@ -99,6 +99,10 @@ def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
     merged = {k: v for layer in layers for k, v in layer.items() if k != "options"}
     if "callbacks" in merged:
         merged["callbacks"] = [_callback(f"{path}, [{name}]", one) for one in merged["callbacks"]]
+    base = merged.get("job_base_dir", "~")
+    # Over ssh it counts from the home there.
+    if not base.startswith("~") and not merged.get("hostname"):
+        merged["job_base_dir"] = os.path.join(path.resolve().parent, base)
     return {**merged, **merge(*(layer["options"] for layer in layers))}
 
 

@@ -22,7 +22,7 @@ from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
 from slurm.packaging import pickling
-from slurm.packaging.sdk import bring_sdk
+from slurm.packaging.sdk import bring_sdk, sdk_place
 from slurm.plan import Plan, options_set
 from slurm.retry import policy_of
 
@@ -113,7 +113,9 @@ def _files(
         rundir.FUNCTION: plan.function.data,
         rundir.ARGUMENTS: arguments,
         rundir.METADATA: _json(metadata),
-        rundir.ENVIRONMENT: _json({**asdict(plan.environment), SECTION: describe(cluster)}),
+        rundir.ENVIRONMENT: _json(
+            {**asdict(plan.environment), "needs": _needs(plan), SECTION: describe(cluster)}
+        ),
     }
     for part in plan.cut.parts if plan.cut else ():
         files[rundir.begun_name(part.number)] = rundir.none_begun(part.size)
@@ -132,14 +134,24 @@ def _files(
     return files
 
 
+def _needs(plan: Plan) -> list[str]:
+    """What must lie below the base directory: the SDK of this client, and the environment's."""
+    kept = [n for n in plan.environment.needs if not n.startswith(f"{rundir.BASE_SDK}/")]
+    return [sdk_place(), *kept]
+
+
 def _delivering(cluster: Cluster, plan: Plan, submit: Callable[[], R]) -> R:
     """Submit; where the cluster lacks what the environment is made of, bring it and ask again."""
     try:
         return submit()
-    except errors.NotDelivered:
-        if plan.prepared.deliver is None:
+    except errors.NotDelivered as error:
+        lost = sdk_place() in error.evidence
+        if plan.prepared.deliver is None and not lost:
             raise
-    plan.prepared.deliver(cluster)
+    if lost:
+        bring_sdk(cluster, again=True)
+    if plan.prepared.deliver is not None:
+        plan.prepared.deliver(cluster)
     return submit()
 
 

@@ -30,6 +30,17 @@ def refusal(path: Path, text: str, profile: str | None = None) -> ConfigError:
     return caught.value
 
 
+def test_a_relative_base_directory_counts_from_the_file(
+    slurmfile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    text = '[default]\njob_base_dir = "runs"\n[far]\nhostname = "login"\n[home]\n'
+    text += 'job_base_dir = "~/x"\n'
+    assert load(slurmfile, text)["job_base_dir"] == str(tmp_path / "runs")
+    assert load(slurmfile, text, "far")["job_base_dir"] == "runs"
+    assert load(slurmfile, text, "home")["job_base_dir"] == "~/x"
+
+
 # ---- where it is --------------------------------------------------------------------------------
 
 

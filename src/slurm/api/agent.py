@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, listing, one_job, parts, retries, runtimes, upkeep
+from slurm.api import family, listing, one_job, parts, retries, runtimes, upkeep, whole
 from slurm.api import slurm_commands as commands
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import part_ids
@@ -45,18 +45,21 @@ class Agent:
         path = os.path.join(self.base, rundir.BASE_SDK, name)
         with contextlib.suppress(OSError):
             os.utime(path)  # `slurm gc` sees that it is in use
-        return os.path.isdir(path)
+        return whole.is_whole(path)
 
     def put_sdk(self, name: str, files: Dict[str, bytes]) -> None:
-        """Put a copy of the SDK here, whole or not at all; two clients may do it at once."""
+        """Put a copy of the SDK here, whole or not at all; two clients may do it at once.
+
+        One that has lost files gets them back in place: jobs may be using the rest.
+        """
+        self.prepare_base()
         home = os.path.join(self.base, rundir.BASE_SDK)
+        final = os.path.join(home, name)
         temporary = os.path.join(home, f".{name}.{os.getpid()}.{time.time()}")
         try:
-            for path, content in files.items():
-                target = os.path.join(temporary, path)
-                rundir.make_private_folder(os.path.dirname(target))
-                rundir.write_atomically(target, content, sync=False)
-            os.rename(temporary, os.path.join(home, name))
+            _put_files(final if os.path.isdir(final) else temporary, files)
+            if os.path.isdir(temporary):
+                os.rename(temporary, final)
         except OSError as error:
             parts.remove(temporary)
             if not self.has_sdk(name):
@@ -381,3 +384,13 @@ class Agent:
             return b""
         except OSError as error:
             raise AgentError("not-found", f"{path} cannot be read: {error.strerror}") from error
+
+
+def _put_files(folder: str, files: Dict[str, bytes]) -> None:
+    """Write files into a folder, those that are not there or have another size, then their list."""
+    for path, content in files.items():
+        target = os.path.join(folder, path)
+        if not os.path.isfile(target) or os.path.getsize(target) != len(content):
+            rundir.make_private_folder(os.path.dirname(target))
+            rundir.write_atomically(target, content, sync=False)
+    whole.write_list(folder, [(path, len(content)) for path, content in files.items()])

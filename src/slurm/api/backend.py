@@ -102,10 +102,10 @@ class Backend(ABC):
         answer: dict[str, Any] = self._call("hello")
         return answer
 
-    def put_sdk(self, name: str, files: dict[str, bytes]) -> None:
-        """Make sure that this copy of the SDK lies on the cluster."""
+    def put_sdk(self, name: str, files: dict[str, bytes], again: bool = False) -> None:
+        """Make sure that this copy of the SDK lies on the cluster; `again`: some of it is gone."""
         self._call("prepare_base")
-        if not self._call("has_sdk", name):
+        if again or not self._call("has_sdk", name):
             self._call("put_sdk", name, files)
 
     def container_runtimes(self) -> dict[str, str]:

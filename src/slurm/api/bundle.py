@@ -30,6 +30,7 @@ MODULES = (
     "slurm.api.run_files",
     "slurm.api.one_job",
     "slurm.api.parts",
+    "slurm.api.whole",
     "slurm.api.family",
     "slurm.api.listing",
     "slurm.api.reasons",

@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api import one_job, retries, run_files
+from slurm.api import one_job, retries, run_files, whole
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import bare, part_ids
 
@@ -156,7 +156,7 @@ def _fill_in_ids(agent: Any, path: str, parts: int) -> Optional[str]:
 def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
     """Make a run directory with these files, if the base has what its environment is made of."""
     needs = json.loads(files.get(rundir.ENVIRONMENT, b"{}").decode()).get("needs", ())
-    missing = [name for name in needs if not os.path.exists(os.path.join(agent.base, name))]
+    missing = [name for name in needs if not whole.is_whole(os.path.join(agent.base, name))]
     for name in needs:
         with contextlib.suppress(OSError):
             os.utime(os.path.join(agent.base, name))  # `slurm gc` sees that it is in use

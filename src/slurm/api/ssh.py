@@ -193,15 +193,15 @@ class SshBackend(Backend):
         bare = path[2:] if path.startswith("~/") else "" if path == "~" else path
         return posixpath.normpath(posixpath.join(home, bare))
 
-    def put_sdk(self, name: str, files: dict[str, bytes]) -> None:
-        """Send the SDK, where the cluster does not have it yet."""
+    def put_sdk(self, name: str, files: dict[str, bytes], again: bool = False) -> None:
+        """Send the SDK, where the cluster does not have it (`again`: not any more)."""
         problem = self.facts()["problem"]
         if problem:
             raise errors.RunDirError(
                 f"{problem} on {self.how.hostname}",
                 hint="choose a directory that you can write there: Cluster(job_base_dir=...)",
             )
-        if not self._sdk_sent:
+        if again or not self._sdk_sent:
             self._call("put_sdk", name, files)
             self._sdk_sent = True
 

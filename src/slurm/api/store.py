@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api import folders, run_files
+from slurm.api import folders, run_files, whole
 from slurm.api.agent_error import AgentError
 from slurm.runner import environment_state
 from slurm.runner.protected import protect, remove_tree
@@ -55,13 +55,19 @@ def unpack(agent: Any, name: str, archive_name: str) -> None:
     temporary = "{}.{}.{}.new".format(path, os.getpid(), time.time())
     try:
         rundir.make_private_folder(temporary)
+        sizes = []
         with tarfile.open(packed) as archive:
             for member in archive:
                 # Made by our own client; still nothing may leave the folder.
                 if member.name.startswith("/") or ".." in member.name.split("/"):
                     raise AgentError("rundir", "{!r} leaves the snapshot".format(member.name))
                 archive.extract(member, temporary, set_attrs=False)
+                if member.isfile() and "\n" not in member.name:
+                    sizes.append((member.name, member.size))
+        whole.write_list(temporary, sizes)
         protect(temporary)
+        if os.path.isdir(path) and not whole.is_whole(path):
+            _take_away(path)  # it has lost files
         os.rename(temporary, path)
     except (OSError, tarfile.TarError) as error:
         remove_tree(temporary)
@@ -177,16 +183,21 @@ def remove(agent: Any, names: Sequence[str]) -> List[str]:
         path = place(agent, name)
         if not os.path.lexists(path):
             continue
-        # Under another name first: nobody can begin to use what is half gone.
-        aside = "{}.{}.gone".format(path, os.getpid())
         try:
-            os.rename(path, aside)
+            _take_away(path)
         except OSError as error:
             text = "{} cannot be removed: {}".format(path, error.strerror)
             raise AgentError("rundir", text) from error
-        remove_tree(aside) if os.path.isdir(aside) else os.unlink(aside)
         gone.append(name)
     return gone
+
+
+def _take_away(path: str) -> None:
+    """Remove something stored: under another name first, so that no job uses half of it."""
+    aside = "{}.{}.gone".format(path, os.getpid())
+    os.rename(path, aside)
+    whole.forget(path)
+    remove_tree(aside) if os.path.isdir(aside) else os.unlink(aside)
 
 
 def _mtime(path: str) -> float:

@@ -6,6 +6,8 @@ import functools
 import os
 from typing import TYPE_CHECKING
 
+from slurm import rundir
+
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
@@ -48,8 +50,13 @@ def sdk_hash() -> str:
     return digest.hexdigest()
 
 
-def bring_sdk(cluster: Cluster) -> None:
-    """Make sure that the copy lies on a cluster; asked for once per cluster object."""
-    if not cluster._sdk_is_there:
-        cluster.backend.put_sdk(sdk_hash(), sdk_files())
+def sdk_place() -> str:
+    """Where the copy lies below the base directory: each run needs it."""
+    return f"{rundir.BASE_SDK}/{sdk_hash()}"
+
+
+def bring_sdk(cluster: Cluster, again: bool = False) -> None:
+    """Make sure that the copy lies on a cluster; `again`: it was there and has lost files."""
+    if again or not cluster._sdk_is_there:
+        cluster.backend.put_sdk(sdk_hash(), sdk_files(), again)
         cluster._sdk_is_there = True
