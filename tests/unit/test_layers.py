@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import slurm
 
@@ -47,8 +46,15 @@ SUBMITS["install.py"] = {"api"}
 SUBMITS["callbacks.py"] = {"callbacks"}
 
 
-def _modules() -> list[Path]:
-    return sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
+@cache
+def _modules() -> dict[Path, ast.Module]:
+    """All modules of the package, parsed once."""
+    paths = sorted(p for p in SOURCE.rglob("*.py") if p != SOURCE / "__init__.py")
+    return {path: ast.parse(path.read_text()) for path in paths}
+
+
+def _name(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
 
 
 def _part(path: Path) -> str:
@@ -61,7 +67,7 @@ def _layer(part: str) -> int | None:
 
 def _imports(path: Path) -> set[str]:
     """The parts of the package that a module imports when it runs, anywhere in it."""
-    tree = ast.parse(path.read_text())
+    tree = _modules()[path]
     skipped = {
         id(inner)
         for node in ast.walk(tree)
@@ -83,51 +89,73 @@ def _imports(path: Path) -> set[str]:
     return {name.split(".")[1] for name in found if name.startswith("slurm.")}
 
 
-@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_a_module_imports_only_from_its_layer_and_below(path: Path) -> None:
-    own = _layer(_part(path))
-    assert own is not None, f"{_part(path)} has no layer: put it into LAYERS"
-    allowed = SUBMITS.get(path.name, set()) if _part(path) == "runner" else set()
-    up = [p for p in _imports(path) - allowed if (_layer(p) if _layer(p) is not None else 99) < own]
-    assert up == []
+def test_every_module_has_a_layer() -> None:
+    without = {_part(path) for path in _modules() if _layer(_part(path)) is None}
+    assert without == set(), "put them into LAYERS"
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "runner").glob("*.py")), ids=lambda p: p.name)
-def test_the_runner_imports_nothing_of_the_client(path: Path) -> None:
-    assert _imports(path) - BELOW_RUNNER - SUBMITS.get(path.name, set()) == set()
+def test_a_module_imports_only_from_its_layer_and_below() -> None:
+    wrong = []
+    for path in _modules():
+        own = _layer(_part(path)) or 0
+        allowed = SUBMITS.get(path.name, set()) if _part(path) == "runner" else set()
+        for part in sorted(_imports(path) - allowed):
+            layer = _layer(part)
+            if layer is not None and layer < own:
+                wrong.append(f"{_name(path)} imports {part}")
+    assert wrong == []
 
 
-@pytest.mark.parametrize("path", sorted((SOURCE / "model").glob("*.py")), ids=lambda p: p.name)
-def test_the_model_does_no_input_or_output(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    names |= {str(n.module) for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
-    assert names & {"subprocess", "socket", "shutil", "tempfile", "threading", "asyncio"} == set()
-    calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)]
-    assert [c.func.id for c in calls if c.func.id in ("open", "print", "input")] == []  # type: ignore[attr-defined]
+def test_the_runner_imports_nothing_of_the_client() -> None:
+    runner = [path for path in _modules() if path.parent == SOURCE / "runner"]
+    assert runner
+    known = {path: BELOW_RUNNER | SUBMITS.get(path.name, set()) for path in runner}
+    wrong = [
+        f"{_name(path)} imports {part}" for path in runner for part in _imports(path) - known[path]
+    ]
+    assert wrong == []
+
+
+def test_the_model_does_no_input_or_output() -> None:
+    model = {path: tree for path, tree in _modules().items() if path.parent == SOURCE / "model"}
+    assert model
+    acts = {"subprocess", "socket", "shutil", "tempfile", "threading", "asyncio"}
+    wrong = []
+    for path, tree in model.items():
+        for node in ast.walk(tree):
+            names: set[str] = set()
+            if isinstance(node, ast.Import):
+                names = acts & {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = acts & {str(node.module)}
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names = {"open", "print", "input"} & {node.func.id}
+            wrong += [f"{_name(path)}:{node.lineno}: {name}" for name in names]  # type: ignore[attr-defined]
+    assert wrong == []
 
 
 NOT_ON_WINDOWS = {"fcntl", "pwd", "resource", "grp", "termios"}
-# What runs where the processes run is never imported by a client on Windows.
-_CLIENT = [p for p in _modules() if _part(p) != "stack" and "embedded" not in p.parts]
 
 
-@pytest.mark.parametrize("path", _CLIENT, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_no_module_of_a_client_needs_a_unix_module_to_be_imported(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    top = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
-    top |= {str(n.module) for n in tree.body if isinstance(n, ast.ImportFrom)}
-    assert top & NOT_ON_WINDOWS == set()
+def test_no_module_of_a_client_needs_a_unix_module_to_be_imported() -> None:
+    wrong = []
+    for path, tree in _modules().items():
+        # What runs where the processes run is never imported by a client on Windows.
+        if _part(path) == "stack" or "embedded" in path.parts:
+            continue
+        top = {a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names}
+        top |= {str(n.module) for n in tree.body if isinstance(n, ast.ImportFrom)}
+        wrong += [f"{_name(path)} imports {name}" for name in top & NOT_ON_WINDOWS]
+    assert wrong == []
 
 
 def test_only_the_run_directory_knows_its_file_names() -> None:
     """A name of a file that stands in another module would have to be changed twice."""
     names = {"metadata.json", "function.bin", "arguments.bin", ".slurm_environment.json"}
     found = []
-    for path in _modules():
+    for path, tree in _modules().items():
         if path.parent == SOURCE / "rundir":
             continue
-        tree = ast.parse(path.read_text())
         docs = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
         found += [
             f"{path.name}:{n.lineno}"
@@ -137,8 +165,7 @@ def test_only_the_run_directory_knows_its_file_names() -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("path", _modules(), ids=lambda p: str(p.relative_to(SOURCE)))
-def test_the_first_line_of_a_module_says_what_it_is_for(path: Path) -> None:
-    doc = ast.get_docstring(ast.parse(path.read_text()))
-    assert doc
-    assert doc.splitlines()[0].rstrip().endswith((".", ":"))
+def test_the_first_line_of_a_module_says_what_it_is_for() -> None:
+    docs = {path: ast.get_docstring(tree) or "" for path, tree in _modules().items()}
+    first = {path: doc.partition("\n")[0].rstrip() for path, doc in docs.items()}
+    assert [_name(path) for path, line in first.items() if not line.endswith((".", ":"))] == []

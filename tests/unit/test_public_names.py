@@ -177,17 +177,16 @@ def test_the_public_names_are_sorted_and_each_stands_once() -> None:
 # ---- docstrings ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", slurm.__all__)
-def test_every_public_name_and_its_methods_are_documented(name: str) -> None:
-    found = getattr(slurm, name)
-    assert inspect.getdoc(found), name
-    if not inspect.isclass(found):
-        return
+def test_every_public_name_and_its_methods_are_documented() -> None:
+    kinds = (types.FunctionType, property, classmethod, staticmethod)
     bare = []
-    for attribute, value in vars(found).items():
-        documented = isinstance(value, (types.FunctionType, property, classmethod, staticmethod))
-        if documented and not attribute.startswith("_") and not inspect.getdoc(value):
-            bare.append(attribute)
+    for name in slurm.__all__:
+        found = getattr(slurm, name)
+        parts = {name: found}
+        if inspect.isclass(found):
+            own = {n: v for n, v in vars(found).items() if isinstance(v, kinds)}
+            parts.update({f"{name}.{n}": v for n, v in own.items() if not n.startswith("_")})
+        bare += [part for part, value in parts.items() if not inspect.getdoc(value)]
     assert bare == []
 
 
