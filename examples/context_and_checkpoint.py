@@ -35,14 +35,14 @@ def count(steps: int) -> str:
 if __name__ == "__main__":
     with Cluster(*sys.argv[1:]):
         job = train(steps=1000)  # ctx is not passed: the annotation asks for it
-        for line in job.tail(follow=True):
+        for line in job.log_lines(follow=True):
             if line == "step 5":
                 job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
                 break
         print("near the limit:", job.result(timeout=120))
 
         job = count(steps=500)
-        for line in job.tail(follow=True):
+        for line in job.log_lines(follow=True):
             if line == "step 5":
                 job.requeue()  # as Slurm does when a job is preempted or its node is lost
                 break

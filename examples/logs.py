@@ -18,7 +18,7 @@ def talk(lines: int) -> str:
 if __name__ == "__main__":
     with Cluster(*sys.argv[1:]):
         job = talk(5)
-        for line in job.tail(follow=True):  # ends with the job
+        for line in job.log_lines(follow=True):  # ends with the job
             print("followed:", line)
 
     print("result:", job.result())

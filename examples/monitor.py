@@ -16,7 +16,7 @@ def nap(seconds: float) -> float:
 if __name__ == "__main__":
     with Cluster(*sys.argv[1:]) as cluster:
         job = nap(120)
-        next(iter(job.tail(follow=True)))  # its first line: it runs now
+        next(iter(job.log_lines(follow=True)))  # its first line: it runs now
         mine = [row for row in cluster.queue() if row.name == "watched"]
         print("in the queue:", [row.state for row in mine])
         for node in cluster.backend.nodes():

@@ -44,7 +44,7 @@ def train(epochs: int, ctx: JobContext) -> dict[str, float]:
 if __name__ == "__main__":
     with Cluster(*sys.argv[1:]):
         job = train(500)
-        for line in job.tail(follow=True):
+        for line in job.log_lines(follow=True):
             if line == "epoch 5":
                 job.signal(signal.SIGUSR2)  # what the scheduler sends before the time limit
                 break

@@ -131,6 +131,11 @@ class Cluster(Target):
         """The cluster of a profile in the nearest `Slurmfile.toml`, or in `$SLURMFILE`."""
         from slurm.config import find_slurmfile, load_profile, override
 
+        if isinstance(overrides.get("env"), str):
+            raise errors.UsageError(
+                f"env={overrides['env']!r}: a profile is the first argument; env= sets variables",
+                hint=f"write {cls.__name__}.from_env({overrides['env']!r})",
+            )
         return cls(**override(load_profile(find_slurmfile(), profile), overrides))
 
     @classmethod

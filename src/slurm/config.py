@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.errors import ConfigError, OptionError, PackagingError, nearest
+from slurm.model import older
 from slurm.model.options import merge, normalize
 from slurm.packaging.choose import check_packaging, choose
 from slurm.reach import CONNECTION
@@ -198,6 +199,9 @@ def _table(found: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 def _refuse_key(where: str, key: str) -> None:
     close = nearest(key, KEYS)
     hint = f"did you mean {close}?" if close else f"a profile has {', '.join(KEYS)}"
+    was = older.hint(key)
+    if was is not None:
+        raise ConfigError(f"{where}: {key} is a key of slurm-sdk 0.4", hint=was)
     try:
         normalize({key: None}, where=where)
         hint = f"options of tasks go into [{where.rpartition('[')[2].rstrip(']')}.options]"
@@ -223,8 +227,9 @@ def _from_old(table: Mapping[str, Any], where: str) -> dict[str, Any]:
     cluster = _table(table, "cluster", where)
     if "backend" in cluster:
         cluster["backend_type"] = cluster.pop("backend")
-    found = {**_table(cluster, "backend_config", f"{where}.cluster"), **cluster}
-    found.pop("backend_config", None)
+    given = {**_table(cluster, "backend_config", f"{where}.cluster"), **cluster}
+    given.pop("backend_config", None)
+    found = {older.RENAMED.get(key, key): value for key, value in given.items()}
     packaging = _table(table, "packaging", where)
     if packaging:
         found["packaging"] = {"type": "auto", **packaging}

@@ -104,6 +104,11 @@ class JobContext:
         return self._int("SLURM_JOB_NUM_NODES", "SLURM_NNODES", default=1)
 
     @property
+    def num_nodes(self) -> int:
+        """The same as `nodes`."""
+        return self.nodes
+
+    @property
     def hostnames(self) -> list[str]:
         """The names of the job's nodes, in Slurm's order."""
         from slurm.model.hostlist import expand_hostlist
@@ -138,11 +143,13 @@ class JobContext:
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.local_rank),
             "WORLD_SIZE": str(self.world_size),
-            "LOCAL_WORLD_SIZE": str(self._local_world_size()),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size),
             "NODE_RANK": str(self.node_rank),
         }
 
-    def _local_world_size(self) -> int:
+    @property
+    def local_world_size(self) -> int:
+        """How many of the job's processes run on this node."""
         from slurm.runner.steps import parse_counts
 
         given = self._int("LOCAL_WORLD_SIZE")
@@ -163,6 +170,17 @@ class JobContext:
         text = next((self._env[name] for name in names if name in self._env), "")
         # Two ways to say "none": CUDA's own, and that of older Slurm.
         return [part for part in text.split(",") if part not in ("", "-1", "NoDevFiles")]
+
+    @property
+    def gpus_per_node(self) -> int:
+        """How many GPUs the job has on this node."""
+        text = self._env.get("SLURM_GPUS_ON_NODE", "")
+        return int(text) if text.isdigit() else len(self.gpus)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """The environment variables when the context was made."""
+        return dict(self._env)
 
     @property
     def output_dir(self) -> Path:

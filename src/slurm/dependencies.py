@@ -45,8 +45,11 @@ class Dependency:
                     f"a job can only wait for jobs, not for {job!r}",
                     hint="pass what a task's call or .map() returned",
                 )
-        if bool(self.jobs) == (self.kind == "singleton"):
-            raise errors.UsageError(f"{self.kind} takes {'no' if self.jobs else 'some'} jobs")
+        if self.jobs and self.kind == "singleton":
+            raise errors.UsageError(
+                "singleton takes no jobs: it waits for every other job of this name",
+                hint='write task.after(kind="singleton")',
+            )
         if self.minutes is not None and self.kind != "after":
             raise errors.UsageError("minutes= goes with kind='after' only")
 

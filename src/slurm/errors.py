@@ -70,7 +70,7 @@ class OptionError(UsageError):
     code = "SLURM-E101"
 
 
-class NoActiveCluster(UsageError):
+class NoActiveCluster(UsageError, RuntimeError):
     """A task was called where no cluster is active, or more than one could be meant."""
 
     code = "SLURM-E102"

@@ -194,8 +194,12 @@ class Job(JobView[T], Generic[T]):
         self._look()
         return not super().done() and self.state.phase == "active"
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the job is over; True if it succeeded."""
+    def wait(self, timeout: float | None = None, poll_interval: float | None = None) -> bool:
+        """Wait until the job is over; True if it succeeded.
+
+        The end is noticed without polling: `poll_interval` is for programs that pass one, and has
+        no effect.
+        """
         try:
             self._await(timeout)
         except TimeoutError:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from slurm import errors, rundir
 from slurm.evidence import Evidence
@@ -222,9 +223,20 @@ class JobView(Future[T]):
             "JobState": self.state.value,
             "Reason": self.reason,
             "NodeList": self.node or "",
-            "ExitCode": self.exit_code,
+            "ExitCode": self._exit_code_and_signal(),
             "WorkDir": self.path,
         }
+
+    def _exit_code_and_signal(self) -> str:
+        """`1:0` as Slurm writes it, `0:9` for a signal; "" until the job has ended."""
+        status = self.evidence.status
+        if status is not None and status.exit_code is not None:
+            return f"{status.exit_code}:{status.signal or 0}"
+        code = self.exit_code
+        if code is None:
+            return ""
+        # A shell says 128 + n of a program that signal n ended.
+        return f"0:{code - 128}" if 128 < code < 193 else f"{code}:0"
 
     def snapshot(self, tail_lines: int = 20) -> JobSnapshot:
         """All that is known now, without waiting."""
@@ -263,8 +275,29 @@ class JobView(Future[T]):
         stderr: bool = False,
         rank: int | None = None,
         labels: bool = False,
+        output: TextIO | None = None,
+    ) -> None:
+        """Print the last lines of the log; with `follow` each new one until the job is over.
+
+        `output` is written to instead of standard output. The other arguments are those of
+        `log_lines()`, which gives the lines themselves.
+        """
+        out = sys.stdout if output is None else output
+        for line in self.log_lines(lines, follow=follow, stderr=stderr, rank=rank, labels=labels):
+            out.write(f"{line}\n")
+            if follow:
+                out.flush()
+
+    def log_lines(
+        self,
+        lines: int = 10,
+        *,
+        follow: bool = False,
+        stderr: bool = False,
+        rank: int | None = None,
+        labels: bool = False,
     ) -> Iterator[str]:
-        """The last lines of the log; with `follow` also each new one until the job is over.
+        """The last lines of the log; with `follow` each new one until the job is over.
 
         Of a job with ranks: those of one `rank`, or with `labels` of all, the rank before each.
         """

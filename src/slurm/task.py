@@ -173,7 +173,8 @@ class Task(_Typed[P, T]):
         """The same task, to run after other jobs: `evaluate.after(train_job)(model)`.
 
         `kind` is one of Slurm's: afterok, afterany, afternotok, aftercorr, after (with `minutes`),
-        singleton. Several conditions are combined by calling it again.
+        singleton. Several conditions are combined by calling it again. Without jobs, as in
+        `after(*jobs)` of an empty list, there is nothing to wait for.
         """
         from slurm.dependencies import Dependency
 

@@ -271,7 +271,7 @@ def test_an_environment_can_be_made_before_any_job_is_submitted(
     (item,) = [item for item in look(cluster)[0] if item.kind == "environment"]
     assert (item.state, item.label) == ("ready", "early 0.1")
     assert job.result(60)["x"] == 0
-    assert "making" not in "".join(job.tail(50, stderr=True))
+    assert "making" not in "".join(job.log_lines(50, stderr=True))
 
 
 def test_an_environment_is_staged_to_the_disk_of_the_node(

@@ -255,7 +255,7 @@ def test_many_megabytes_of_output_are_no_trouble(tmp_path: Path) -> None:
             return "done"
         with Cluster("embedded", job_base_dir="jobs"):
             job = shout()
-            print(job.result(60), len(job.stdout()), len(list(job.tail(5))))
+            print(job.result(60), len(job.stdout()), len(list(job.log_lines(5))))
         """,
         tmp_path,
     )

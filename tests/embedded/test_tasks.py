@@ -265,10 +265,10 @@ def test_logs_can_be_read_and_followed(cluster: Cluster) -> None:
         print("bad", file=sys.stderr)
 
     job = talk()
-    assert list(job.tail(follow=True)) == [f"line {i}" for i in range(5)]
+    assert list(job.log_lines(follow=True)) == [f"line {i}" for i in range(5)]
     assert job.stdout().splitlines()[0] == "line 0"
     assert job.stderr().strip() == "bad"
-    assert list(job.tail(2)) == ["line 3", "line 4"]
+    assert list(job.log_lines(2)) == ["line 3", "line 4"]
     shot = job.snapshot()
     assert shot.is_successful and shot.stdout_tail.endswith("line 4") and shot.exit_code == 0
 

@@ -168,7 +168,7 @@ def test_twenty_megabytes_of_output_delay_nothing(cluster: Cluster) -> None:
     assert job.result(SOON) == 1
     assert len(job.stdout()) == 10_000_000
     assert len(job.stderr()) == 10_000_000
-    assert list(job.tail(2)) == ["x" * 99] * 2
+    assert list(job.log_lines(2)) == ["x" * 99] * 2
 
 
 def test_a_large_result_comes_back_whole(cluster: Cluster) -> None:

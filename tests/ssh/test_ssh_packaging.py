@@ -127,4 +127,4 @@ def test_an_environment_is_made_on_the_login_node(
     shapes = project("farlogin")
     job = cluster.submit(shapes.where, packaging={"type": "wheel", "build_on": "login"})(1)
     assert job.result(100)[0] == 1
-    assert "making" not in "".join(job.tail(50, stderr=True))
+    assert "making" not in "".join(job.log_lines(50, stderr=True))

@@ -79,7 +79,7 @@ def test_a_log_is_followed_while_it_grows(cluster: Cluster) -> None:
     job = talk(3)
     times: list[float] = []
     lines: list[str] = []
-    for line in job.tail(follow=True):
+    for line in job.log_lines(follow=True):
         times.append(time.monotonic())
         lines.append(line)
     assert [line for line in lines if line.startswith("line")] == ["line 0", "line 1", "line 2"]

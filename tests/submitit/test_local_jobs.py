@@ -328,5 +328,21 @@ def submit_inside(folder: str) -> int:
         return submitit.AutoExecutor(folder, cluster="local").submit(double, 8).result()
 
 
+def scheduler_of_a_job_inside(folder: str) -> tuple[str, str]:
+    with helpers.clean_env():
+        inner = submitit.AutoExecutor(folder, cluster="local").submit(os.getenv, SCHEDULER)
+        return os.environ[SCHEDULER], inner.result()
+
+
+SCHEDULER = "SLURM_SDK_EMBEDDED_DIR"
+
+
+def test_what_a_job_submits_goes_to_its_own_scheduler(
+    executor: submitit.AutoExecutor, tmp_path: Path
+) -> None:
+    job = executor.submit(scheduler_of_a_job_inside, str(tmp_path / "inner"))
+    assert job.result() == (os.environ[SCHEDULER], os.environ[SCHEDULER])
+
+
 def test_a_job_submits_another(executor: submitit.AutoExecutor, tmp_path: Path) -> None:
     assert executor.submit(submit_inside, str(tmp_path / "inner")).result() == 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import json
 import pkgutil
@@ -236,3 +237,18 @@ def test_asyncio_is_not_loaded_before_somebody_awaits() -> None:
 def test_cloudpickle_is_not_loaded_before_something_travels_by_value() -> None:
     for module in ("slurm.cluster", "slurm.runner.run"):
         assert "cloudpickle" not in set(fresh(LOADED, module))  # type: ignore[call-overload]
+
+
+# ---- the packages below -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "package", ["slurm.api", "slurm.callbacks", "slurm.packaging", "slurm.packaging.container"]
+)
+def test_a_package_holds_what_it_names(package: str) -> None:
+    door = importlib.import_module(package)
+    assert door.__all__
+    for name in door.__all__:
+        assert inspect.getdoc(getattr(door, name)), name
+    with pytest.raises(AttributeError):
+        _ = door.no_such_name

@@ -26,6 +26,14 @@ class Context:
     #: Seconds since the epoch.
     time: float
 
+    def __getattr__(self, name: str) -> Any:
+        """The field of slurm-sdk 0.4 with this name, where there was one."""
+        if name.startswith("_"):  # what pickle and copy look for
+            raise AttributeError(name)
+        from slurm.callbacks.older import field_of
+
+        return field_of(self, name)
+
 
 # ---- in the client ------------------------------------------------------------------------------
 

@@ -89,7 +89,7 @@ def _follow_job(job: Any, lines: int, stderr: bool) -> Iterator[Seen]:
 
     def read() -> None:
         try:
-            for line in job.tail(lines, follow=True, stderr=stderr, labels=True):
+            for line in job.log_lines(lines, follow=True, stderr=stderr, labels=True):
                 told.put(Seen("log", job.run, job.id, job.known_state.value, line))
         finally:
             told.put(None)

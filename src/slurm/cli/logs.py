@@ -41,5 +41,5 @@ def logs(
     """Print the last lines of a job's log; with --follow each new one as it comes."""
     job = open_run(common, run, ask=False).of_task(task).one("logs")
     stream = "err" if stderr else "out"
-    for line in job.tail(lines, follow=follow, stderr=stderr, rank=rank, labels=True):
+    for line in job.log_lines(lines, follow=follow, stderr=stderr, rank=rank, labels=True):
         yield LogLine(job.id, stream, line)

@@ -119,8 +119,8 @@ def described(opened: Opened) -> RunShown:
         path=first.path,
         options=_plain(first.options),
         failed=[_failed(job) for job in opened.failed[:SHOWN]],
-        stdout=list(single.tail(5)) if single else [],
-        stderr=list(single.tail(5, stderr=True)) if single else [],
+        stdout=list(single.log_lines(5)) if single else [],
+        stderr=list(single.log_lines(5, stderr=True)) if single else [],
     )
 
 

@@ -146,7 +146,7 @@ class Top(App[None]):
             if row.job_id not in self._jobs:  # found once: it is watched from then on
                 self._jobs[row.job_id] = self._cluster.attach(row.job_id)
             job = self._jobs[row.job_id]
-            lines = list(job.tail(LOG_LINES, stderr=self._stderr))
+            lines = list(job.log_lines(LOG_LINES, stderr=self._stderr))
             text = "\n".join(lines) or f"(nothing on std{stream} yet)"
         except (SlurmError, AttributeError) as error:
             text = getattr(error, "message", str(error))

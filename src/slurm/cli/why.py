@@ -161,7 +161,7 @@ def _ended(opened: Opened, job: Any) -> Ended:
         signal=getattr(error, "signal", None) or (code - 128 if code and code > 128 else None),
         peak=_peak(job),
         elapsed=job.timings.elapsed,
-        last_lines=evidence or tuple(job.tail(3, stderr=True)) or tuple(job.tail(3)),
+        last_lines=evidence or tuple(job.log_lines(3, stderr=True)) or tuple(job.log_lines(3)),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from slurm.errors import OptionError, nearest
+from slurm.model import older
 from slurm.model.again import Retry
 from slurm.model.option_table import (
     ALIASES,
@@ -167,7 +168,10 @@ def _refuse_name(given: object) -> NoReturn:
     name = given.lower().replace("-", "_").removeprefix("slurm_")
     flag = name.replace("_", "-")
     close = MEANT.get(name) or nearest(name, [*option_names(), *ALIASES])
-    if name in BY_NAME or name in MEANT:
+    was = older.hint(name)
+    if was is not None:
+        hint = was
+    elif name in BY_NAME or name in MEANT:
         hint = f"write {MEANT.get(name, name)}="
     elif flag in OWN_FLAGS:
         hint = OWN_FLAGS[flag]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from slurm.submitit.slurm.slurm import SlurmExecutor, SlurmJob
 
 #: The submitit whose behaviour this is, and that it is not submitit.
-__version__ = "1.5.4+slurm.sdk"
+__version__ = "1.5.4"
 
 __all__ = [
     "AutoExecutor",

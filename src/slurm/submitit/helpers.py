@@ -39,7 +39,11 @@ R = TypeVar("R")
 #: What tells a process that it runs in a job, and would mislead one that it submits.
 _OF_A_JOB = ("SLURM_", "SLURMD_", "SRUN_", "SBATCH_", "SUBMITIT_")
 #: What a job needs to find its cluster again, and is no word about the job itself.
-_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+_OF_THE_CLUSTER = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SDK_DOOR")
+#: The user's settings; the embedded scheduler's say where it is.
+_SETTINGS = ("SLURM_SDK_EMBEDDED_", "SLURM_SDK_SSH_DIR", "SLURM_SDK_PROGRESS", "SLURM_SDK_CHECK_")
+#: By this one `srun` in a job of the embedded scheduler finds that job.
+_EMBEDDED_JOB = "SLURM_SDK_EMBEDDED_RUN"
 _DISTRIBUTED = (
     "MASTER_ADDR",
     "MASTER_PORT",
@@ -160,17 +164,23 @@ def _print_progress(jobs: Sequence[Any], over: Sequence[Any], minutes: float) ->
 
 @contextlib.contextmanager
 def clean_env(extra_names: Sequence[str] = ()) -> Iterator[None]:
-    """Hide the variables of this job for a block, so that it can submit; `SLURM_CONF` stays."""
+    """Hide the variables of this job for a block, so that it can submit to the same cluster."""
     hidden = {
         name: os.environ.pop(name)
         for name in list(os.environ)
-        if name in (*_DISTRIBUTED, *extra_names)
-        or (name.startswith(_OF_A_JOB) and name not in _OF_THE_CLUSTER)
+        if name in extra_names or _is_of_this_job(name)
     }
     try:
         yield
     finally:
         os.environ.update(hidden)
+
+
+def _is_of_this_job(name: str) -> bool:
+    if name in (*_DISTRIBUTED, _EMBEDDED_JOB):
+        return True
+    leads_to_the_cluster = name in _OF_THE_CLUSTER or name.startswith(_SETTINGS)
+    return name.startswith(_OF_A_JOB) and not leads_to_the_cluster
 
 
 class RsyncSnapshot:

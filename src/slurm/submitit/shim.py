@@ -82,7 +82,7 @@ def shim_files() -> dict[str, str]:
 def write_shim(directory: Path) -> Path:
     """Write the stand-in into a directory, over an older one of ours; returns the package."""
     package = directory / "submitit"
-    if package.exists() and not _is_ours(package):
+    if package.exists() and not _is_ours(package / "__init__.py"):
         raise UsageError(
             f"{package} is not a stand-in that this command wrote, so it is left alone",
             hint="choose an empty directory, and put it first on PYTHONPATH",
@@ -98,16 +98,17 @@ def write_shim(directory: Path) -> Path:
 def remove_shim(directory: Path) -> bool:
     """Remove the stand-in from a directory; False where there is none of ours."""
     package = directory / "submitit"
-    if not _is_ours(package):
+    if not _is_ours(package / "__init__.py"):
         return False
     shutil.rmtree(package)
-    for info in directory.glob("submitit-*+slurm.sdk.dist-info"):
-        shutil.rmtree(info)
+    for info in directory.glob("submitit-*.dist-info"):
+        if _is_ours(info / "INSTALLER"):
+            shutil.rmtree(info)
     return True
 
 
-def _is_ours(package: Path) -> bool:
+def _is_ours(file: Path) -> bool:
     try:
-        return _MARK in (package / "__init__.py").read_text()
+        return _MARK in file.read_text()
     except OSError:
         return False
