@@ -45,6 +45,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: more cases of a promise; only in make test-full")
+    config.addinivalue_line(
+        "markers", "attack: a way in that was tried, and is closed; make attack"
+    )
     config.addinivalue_line("markers", "campaign: runs of many minutes; make faults, make soak")
 
 

@@ -27,6 +27,7 @@ from slurm.api import (
 )
 from slurm.api import slurm_commands as commands
 from slurm.api import slurm_site as answers
+from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.bridge import settings as bridge_settings
 from slurm.bridge import translation
 from slurm.errors import SlurmError
@@ -171,32 +172,45 @@ PARSERS: dict[str, Parser] = {
     ),
     # What Slurm's commands answer.
     "sbatch": Parser(text(commands.parse_sbatch), (ValueError,), recorded("sbatch.txt")),
-    "squeue": Parser(text(commands.parse_squeue), (ValueError,), recorded("squeue.txt")),
-    "scontrol show job": Parser(
-        text(lambda t: list(commands.scontrol_records(t, "JobId", ()))),
-        (ValueError,),
-        recorded("jobs.txt", "show-job-odd*.txt"),
+    "squeue": Parser(
+        text(commands.my_jobs(mark="\x1f\x1e").read), (ValueError,), recorded("squeue.txt")
     ),
-    "sacct": Parser(text(commands.parse_sacct), (ValueError,), recorded("sacct.txt")),
+    "squeue of one job": Parser(
+        text(commands.job_records("7", "|").read), (ValueError,), (b"7|" * 31 + b"\n",)
+    ),
+    "log path": Parser(
+        text(
+            lambda t: commands.log_path(
+                t, dict.fromkeys(("ArrayId", "JobId", "NodeList", "UserName", "JobName"), t)
+            )
+        ),
+        (),
+        (b"%x-%5j", b"n[1-3]\\"),
+    ),
+    "sacct": Parser(
+        text(commands.past_jobs(["7"], 0, "\x1f\x1e").read), (ValueError,), recorded("sacct.txt")
+    ),
     "nodes": Parser(text(answers.parse_nodes), (ValueError,), recorded("nodes.txt")),
     "partitions": Parser(text(answers.parse_partitions), (ValueError,), recorded("partitions.txt")),
     "all jobs": Parser(
-        text(answers.parse_all_jobs),
-        (commands.UnreadableAnswer,),
-        (b"7\x1fRUNNING\x1fada\x1fmain\x1f2\x1f1-2\x1f1-02:03\x1fUNLIMITED\x1f5\x1f(None)\x1ftrain\n",),
+        text(answers.all_jobs("|").read),
+        (UnreadableAnswer,),
+        (b"7|RUNNING|ada|main|2|1-2|1-02:03|UNLIMITED|5|(None)|train|\n",),
     ),
     "used": Parser(
-        text(answers.parse_used),
-        (commands.UnreadableAnswer,),
-        (b"7\x1fCOMPLETED\x1f9\x1f00:01.5\x1f2\x1f100Mc\x1f\x1f1\x1f60\x1f/run\n"
-         b"7.batch\x1fCOMPLETED\x1f9\x1f00:01\x1f2\x1f\x1f51200K\x1f1\x1f\x1f\n",),
+        text(answers.used(["7"], 0, "|").read),
+        (UnreadableAnswer,),
+        (b"7|COMPLETED|9|00:01.5|2|100Mc||1|60|/run|\n"
+         b"7.batch|COMPLETED|9|00:01|2||51200K|1|||\n",),
     ),
     "settings": Parser(text(answers.parse_config), (), recorded("config.txt")),
     "submit limit": Parser(text(answers.parse_submit_limit), (), (b"5|\n|9\n",)),
     "version": Parser(text(answers.parse_version), (ValueError,), recorded("version.txt")),
     "errors of sbatch": Parser(text(slurm_refusals.explain_sbatch_error), (), recorded("errors/*")),
-    "why: one": Parser(text(reasons.parse_one), (), recorded("show-job-held.txt")),
-    "why: queue": Parser(text(reasons.parse_queue), (), (b"7|main|5|PENDING|None\n",)),
+    "why: one": Parser(text(reasons.parse_one), (), (b"PartitionName=main MaxTime=1:00\n",)),
+    "why: queue": Parser(
+        text(reasons.waiting_in("main", "|").read), (UnreadableAnswer,), (b"7|5|ada|None|1|2|\n",)
+    ),
     "why: limits": Parser(
         text(lambda t: reasons.parse_limits(t, "root", "a", "1000")),
         (),
@@ -211,10 +225,10 @@ PARSERS: dict[str, Parser] = {
         (SlurmError,),
         (b'2{"jobs": []}', b'2{"jobs": [{}], "errors": []}'),
     ),
-    "rest job": Parser(_json(rest_rows.controller_row), (commands.UnreadableAnswer,), _REST),
-    "rest past job": Parser(_json(rest_rows.accounting_row), (commands.UnreadableAnswer,), _REST),
-    "rest node": Parser(_json(rest_rows.node_row), (commands.UnreadableAnswer,), _REST),
-    "rest settings": Parser(_json(rest_rows.settings), (commands.UnreadableAnswer,), _REST),
+    "rest job": Parser(_json(rest_rows.controller_row), (UnreadableAnswer,), _REST),
+    "rest past job": Parser(_json(rest_rows.accounting_row), (UnreadableAnswer,), _REST),
+    "rest node": Parser(_json(rest_rows.node_row), (UnreadableAnswer,), _REST),
+    "rest settings": Parser(_json(rest_rows.settings), (UnreadableAnswer,), _REST),
     # The exporter's.
     "monitor queue": Parser(
         text(lambda t: queue.parse_queue(t, {})), (), recorded("monitor-queue.txt")

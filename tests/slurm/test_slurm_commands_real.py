@@ -23,9 +23,14 @@ def ask(command, cwd=None):
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 
+def answer(question):
+    """What is read of the answer to a question."""
+    return question.read(ask(question.command)[1])
+
+
 def status(job_id):
     """The row of squeue about the job, or None."""
-    rows = commands.expand_rows(commands.parse_squeue(ask(commands.squeue_command())[1]))
+    rows = commands.expand_rows(answer(commands.my_jobs()))
     return next((row for row in rows if row.job_id == job_id), None)
 
 
@@ -52,7 +57,7 @@ def accounted(job_id, since):
     """The finished record of the job in accounting; its directory comes seconds after its end."""
 
     def probe():
-        rows = commands.parse_sacct(ask(commands.sacct_command([job_id], since))[1])
+        rows = answer(commands.past_jobs([job_id], since))
         return rows[-1] if rows and rows[-1].end is not None and rows[-1].work_dir else None
 
     return until(probe)
@@ -111,8 +116,7 @@ def odd_jobs(slurm_cluster, tmp_path_factory):
 
 
 def shown(job_id):
-    text = ask(commands.scontrol_show_command(job_id))[1]
-    (record,) = commands.scontrol_records(text, "JobId", commands.WHOLE_LINE)
+    (record,) = answer(commands.job_records(job_id))
     return record
 
 
@@ -180,8 +184,7 @@ def test_an_array_has_one_row_per_element_at_any_time(submit):
     job_id = submit('[ "$SLURM_ARRAY_TASK_ID" -lt 2 ] || sleep 600', "--array=0-9%2")
     until_state(job_id + "_1", "COMPLETED")
     until_state(job_id + "_3", "RUNNING")
-    text = ask(commands.squeue_command())[1]
-    rows = [r for r in commands.parse_squeue(text) if r.job_id.startswith(job_id + "_")]
+    rows = [r for r in answer(commands.my_jobs()) if r.job_id.startswith(job_id + "_")]
     expanded = [row.job_id for row in commands.expand_rows(rows)]
     assert sorted(expanded) == [f"{job_id}_{i}" for i in range(10)]
     assert any("[" in row.job_id for row in rows)
@@ -196,14 +199,14 @@ def test_a_dependency_that_can_never_be_satisfied_says_so(submit):
 
 
 def test_a_job_that_was_never_there_is_unknown():
-    for build in (
-        commands.scontrol_show_command,
-        commands.requeue_command,
-        commands.hold_command,
+    for command in (
+        commands.job_records("999999").command,
+        commands.requeue_command("999999"),
+        commands.hold_command("999999"),
     ):
-        stderr = ask(build("999999"))[2]
-        assert refusals.is_unknown_job(stderr) and not refusals.is_unreachable(stderr), build
-    assert commands.parse_sacct(ask(commands.sacct_command(["999999"], 0))[1]) == []
+        stderr = ask(command)[2]
+        assert refusals.is_unknown_job(stderr) and not refusals.is_unreachable(stderr), command
+    assert answer(commands.past_jobs(["999999"], 0)) == []
 
 
 def test_a_partition_that_does_not_exist_is_explained():
@@ -222,8 +225,8 @@ def test_a_controller_that_is_not_there_is_unreachable(slurm_cluster, tmp_path, 
     copy.write_text("\n".join([*lines, "SlurmctldPort=1", "MessageTimeout=2", ""]))
     monkeypatch.setenv("SLURM_CONF", str(copy))
     for command in (
-        commands.squeue_command(),
-        commands.scontrol_show_command("1"),
+        commands.my_jobs().command,
+        commands.job_records("1").command,
         commands.scancel_command("1"),
         commands.requeue_command("1"),
         site.show_nodes_command(),
@@ -243,3 +246,57 @@ def test_nodes_partitions_settings_and_version_are_read(slurm_cluster):
     assert int(settings["MaxArraySize"]) > 0
     version = site.parse_version(ask(site.version_command())[1])
     assert settings["SLURM_VERSION"].startswith("{}.{:02}".format(*version[:2]))
+
+
+# ---- what users write ---------------------------------------------------------------------------
+
+FORGED = {
+    "line": "x\n   UserId=root(0)\n   StdOut=/etc/shadow",
+    "record": "x\n\nJobId=1 JobName=other\n   UserId=root(0)",
+    "separators": "x\x1f\x1e\x1f/elsewhere\x1f\x1e\n1\x1fFAILED",
+    "pipes": "x|y|z\t=\x1b[2J\u202e\u2028\x85",
+}
+
+
+def wrapped(tmp_path, text, *options):
+    """Submit by options of the command line, which may hold line breaks."""
+    env = environ.submission_env(os.environ, ())
+    command = ["sbatch", "--parsable", *options, "--wrap", text]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=LIMIT
+    )
+    return commands.parse_sbatch(done.stdout)
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("kind", FORGED)
+def test_a_job_can_say_nothing_of_itself_but_what_slurm_knows(tmp_path, kind):
+    text = FORGED[kind]
+    since = time.time() - 60
+    job_id = wrapped(tmp_path, "true", "--job-name=" + text, "--comment=" + text)
+    row = until_state(job_id, "COMPLETED")
+    assert (row.name, row.work_dir) == (text, shown(job_id)["WorkDir"])
+    record = shown(job_id)
+    assert record["UserId"] == f"root({os.getuid()})"
+    assert (record["JobName"], record["Comment"]) == (text, text)
+    assert record["StdOut"] == str(tmp_path / f"slurm-{job_id}.out")
+    assert accounted(job_id, since).job_id == job_id
+    assert [found.job_id for found in answer(commands.past_jobs([job_id], since))] == [job_id]
+    queue = {found.job_id for found in answer(site.all_jobs())}
+    assert queue <= {found.job_id for found in answer(commands.my_jobs())}
+
+
+def test_a_log_with_a_pattern_is_found_where_slurm_wrote_it(tmp_path):
+    pattern = f"--output={tmp_path}/%x-%5j-%u-%a-%n%t%s%%"
+    job_id = wrapped(tmp_path, "echo here", "--job-name=my job", pattern)
+    until_state(job_id, "COMPLETED")
+    with open(shown(job_id)["StdOut"]) as log:
+        assert log.read() == "here\n"
+
+
+def test_a_log_of_an_array_is_found_where_slurm_wrote_it(tmp_path):
+    pattern = f"--output={tmp_path}/%A-%a-%4a"
+    job_id = wrapped(tmp_path, "echo $SLURM_ARRAY_TASK_ID", "--array=11-12", pattern)
+    until_state(job_id + "_12", "COMPLETED")
+    with open(shown(job_id + "_12")["StdOut"]) as log:
+        assert log.read() == "12\n"

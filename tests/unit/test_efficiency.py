@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from slurm.api.reasons import parse_limits
-from slurm.api.slurm_site import cpu_seconds, parse_all_jobs, parse_used
+from slurm.api.slurm_site import all_jobs, cpu_seconds, used
 from slurm.cost import budgets, cost_of
 from slurm.efficiency import CallUse, calls_of, percentile, rounded_memory, run_use
 from slurm.model.options import normalize
@@ -112,7 +112,8 @@ def test_accounting_gives_one_row_per_job_with_the_peak_of_its_steps() -> None:
         ("7.batch", "COMPLETED", "20", "00:10.500", "2", "", "30000K", "1", "", ""),
         ("7.0", "COMPLETED", "20", "00:10.500", "2", "", "40000K", "1", "", ""),
     ]
-    [row] = parse_used("\n".join("\x1f".join(row) for row in rows))
+    answer = "".join("".join(value + "|" for value in row) + "\n" for row in rows)
+    [row] = used(["7"], 0, "|").read(answer)
     assert row["peak"] == 40000 * 1024 and row["asked"] == 50 * MIB and row["cpu"] == 10.5
     assert row["time_limit"] == 300
 
@@ -122,9 +123,9 @@ def test_cpu_times_of_accounting_are_seconds() -> None:
 
 
 def test_the_queue_of_everybody_is_read() -> None:
-    line = "\x1f".join(("9_[2-3%1]", "PENDING", "ada", "gpu", "4", "1", "0:00", "1-00:00:00",
-                        "4294901757", "(JobArrayTaskLimit)", "a name"))  # fmt: skip
-    [job] = parse_all_jobs(line)
+    row = ("9_[2-3%1]", "PENDING", "ada", "gpu", "4", "1", "0:00", "1-00:00:00",
+           "4294901757", "(JobArrayTaskLimit)", "a\nname")  # fmt: skip
+    [job] = all_jobs("|").read("".join(value + "|" for value in row) + "\n")
     assert (job.cpus, job.time_limit, job.where) == (4, 86400, "JobArrayTaskLimit")
 
 

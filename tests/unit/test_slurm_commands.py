@@ -8,12 +8,17 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurm.api import slurm_commands as commands
 from slurm.api import slurm_environ as environ
 from slurm.api import slurm_refusals as refusals
 from slurm.api import slurm_site as site
+from slurm.api.slurm_rows import UnreadableAnswer
 
+#: Ends each field of a recorded answer; in production it is random.
+MARK = "\x1f\x1e"
 RECORDED = Path(__file__).parent / "recorded"
 VERSIONS = ("22.05", "24.11", "26.05")
 SOURCES = Path(commands.__file__).parent
@@ -33,19 +38,27 @@ class Recorded:
         return (self.folder / (name + ".txt")).read_bytes().decode()
 
     def squeue(self, name):
-        rows = [r for r in commands.parse_squeue(self.read("squeue")) if r.job_id == self.ids[name]]
+        rows = [r for r in my_jobs(self.read("squeue")) if r.job_id == self.ids[name]]
         assert len(rows) == 1, rows
         return rows[0]
 
     def sacct(self, name):
         """The newest record of the job."""
-        rows = commands.parse_sacct(self.read("sacct"))
+        rows = past_jobs(self.read("sacct"))
         return [row for row in rows if row.job_id == self.ids[name]][-1]
 
-    def show(self, name):
-        """What scontrol says of the job."""
-        text = self.read("show-job-" + name)
-        return list(commands.scontrol_records(text, "JobId", commands.WHOLE_LINE))
+
+def my_jobs(text):
+    return commands.my_jobs(mark=MARK).read(text)
+
+
+def past_jobs(text):
+    return commands.past_jobs(["1"], 0, MARK).read(text)
+
+
+def row_of(*values):
+    """A row as squeue and sacct print it."""
+    return "".join(value + MARK for value in values) + "\n"
 
 
 @pytest.fixture(params=VERSIONS)
@@ -93,14 +106,6 @@ REASONS = {
 def test_squeue_tells_how_each_job_stands(recorded, name):
     row = recorded.squeue(name)
     assert (row.state, row.exit_code, row.signal) == OUTCOMES[name]
-
-
-@pytest.mark.parametrize("name", OUTCOMES)
-def test_scontrol_tells_the_same_as_squeue(recorded, name):
-    (shown,) = recorded.show(name)
-    row = recorded.squeue(name)
-    told = (shown["JobId"], shown["JobState"], shown["JobName"], shown["WorkDir"])
-    assert told == (row.job_id, row.state, row.name, row.work_dir)
 
 
 @pytest.mark.parametrize("name", OUTCOMES)
@@ -160,15 +165,15 @@ def test_a_requeue_is_counted_by_both(recorded):
 
 
 def test_sacct_gives_each_attempt_oldest_first(recorded):
-    rows = commands.parse_sacct(recorded.read("sacct"))
+    rows = past_jobs(recorded.read("sacct"))
     attempts = [row for row in rows if row.job_id == recorded.ids["node_fail_requeue"]]
     assert [row.state for row in attempts] == ["NODE_FAIL", "PENDING"]
 
 
 def test_two_jobs_that_had_the_same_id_are_not_two_attempts_of_one(recorded):
     text = recorded.read("sacct")
-    line = next(one for one in text.split("\n") if one.startswith(recorded.ids["failed"] + "\x1f"))
-    rows = commands.parse_sacct(text + line.replace("/runs", "/elsewhere") + "\n")
+    line = next(one for one in text.split("\n") if one.startswith(recorded.ids["failed"] + MARK))
+    rows = past_jobs(text + line.replace("/runs", "/elsewhere") + "\n")
     same = [row for row in rows if row.job_id == recorded.ids["failed"]]
     assert [row.restarts for row in same] == [0, 0]
     assert {row.work_dir for row in same} == {"/runs", "/elsewhere"}
@@ -186,8 +191,8 @@ def test_a_directory_with_odd_characters_comes_whole(recorded, name):
 def test_accounting_may_lose_letters_and_still_names_the_same_directory():
     stored = {"utf8": "/runs/größe-データ", "latin1": "/runs/größe-???", "ascii": "/runs/gr??e-???"}
     for text in stored.values():
-        line = "\x1f".join(["7", "FAILED", "None", "n1", "1:0", "5", "6", "9", "n", text])
-        (row,) = commands.parse_sacct(line + "\n")
+        line = row_of("7", "FAILED", "None", "n1", "1:0", "5", "6", "9", text, "n")
+        (row,) = past_jobs(line)
         assert row.work_dir == commands.accounted_path(stored["utf8"])
     assert commands.accounted_path("/a") != commands.accounted_path("/b")
 
@@ -203,43 +208,88 @@ def test_a_name_with_odd_characters_comes_whole(recorded):
         assert source("odd").name == recorded.odd_name
 
 
-def test_squeue_rows_survive_newlines_and_separators_in_texts():
-    row = "\x1f".join(["7", "RUNNING", "None", "n1", "0", "5", "6", "9", "2"])
-    text = row + "\x1fa\nb\x1f\x1e\x1f/x\x1fy\nz\x1f\x1e\n"
-    (status,) = commands.parse_squeue(text + "")
-    assert (status.job_id, status.name, status.work_dir) == ("7", "a\nb", "/x\x1fy\nz")
-    assert status.restarts == 2
+HOSTILE = st.text(
+    st.sampled_from("a%/=| \n\r\t\x00\x1b\x1e\x1f\x85\u2028\u202e\"'`{}[]_0"), max_size=30
+)
+
+
+@given(name=HOSTILE, path=HOSTILE)
+def test_no_value_passes_for_a_field_or_a_row(name, path):
+    """The mark is made for one question, so a value may hold anything else."""
+    mine = commands.my_jobs()
+    mark = mine.command[-1].rpartition("Name:")[2]
+    fields = ["7", "RUNNING", "None", "n1", "0", "5", "6", "9", "2", path, name]
+    text = "".join(value + mark for value in fields) + "\n"
+    statuses = mine.read(text + text)
+    assert len(statuses) == 2
+    for status in statuses:
+        assert (status.job_id, status.name, status.work_dir) == ("7", name, path)
+        assert (status.state, status.restarts) == ("RUNNING", 2)
+
+
+def test_each_question_has_a_mark_of_its_own():
+    assert commands.my_jobs().command != commands.my_jobs().command
+    assert commands.past_jobs(["1"], 0).command != commands.past_jobs(["1"], 0).command
+
+
+@given(name=HOSTILE, path=HOSTILE, comment=HOSTILE)
+def test_a_record_holds_what_slurm_said_and_nothing_that_a_value_made_up(name, path, comment):
+    asked = commands.job_records("7")
+    mark = asked.command[-1].rpartition("Name:")[2]
+    told = {"JobID": "7", "JobArrayID": "7", "UserName": "ada", "UserID": "1000", "Name": name,
+            "STDOUT": path, "Comment": comment, "State": "PENDING", "exit_code": "0"}  # fmt: skip
+    names = [one.partition(":")[0] for one in asked.command[-1].split(mark + ",")]
+    (record,) = asked.read("".join(told.get(one, "") + mark for one in names) + "\n")
+    assert (record["UserId"], record["JobState"]) == ("ada(1000)", "PENDING")
+    assert (record["JobName"], record["Comment"]) == (name, comment)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "path"),
+    [
+        ("/a/slurm-12.out", "/a/slurm-12.out"),
+        ("/a/%x-%j.out", "/a/my job-12.out"),
+        ("/a/%A_%a.out", "/a/10_3.out"),
+        ("/a/%5j_%3a", "/a/00012_003"),
+        ("/a/%u/%N/%n%t", "/a/ada/n07/00"),
+        ("/a/100%%", "/a/100%"),
+        ("/a/%q", "/a/%q"),
+        ("/a/\\%j", "/a/%j"),
+    ],
+)
+def test_a_log_lies_where_its_pattern_says(pattern, path):
+    record = {"ArrayId": "10_3", "JobId": "12", "NodeList": "n[07-09],m1", "UserName": "ada"}
+    assert commands.log_path(pattern, {**record, "JobName": "my job"}) == path
 
 
 def test_squeue_of_another_cluster_has_a_line_above_its_rows(recorded):
     text = "CLUSTER: east\n" + recorded.read("squeue")
-    assert commands.parse_squeue(text) == commands.parse_squeue(recorded.read("squeue"))
+    assert my_jobs(text) == my_jobs(recorded.read("squeue"))
 
 
 def test_an_empty_queue_has_no_rows():
-    assert commands.parse_squeue("") == []
-    assert commands.parse_squeue("\n") == []
-    assert commands.parse_sacct("") == []
-    assert list(commands.scontrol_records("", "JobId", commands.WHOLE_LINE)) == []
+    assert my_jobs("") == []
+    assert my_jobs("\n") == []
+    assert past_jobs("") == []
 
 
 def test_a_job_that_accounting_does_not_know_has_no_rows(recorded):
-    assert commands.parse_sacct(recorded.read("sacct-unknown")) == []
+    assert past_jobs(recorded.read("sacct-unknown")) == []
 
 
 def test_a_cut_answer_is_refused_and_never_half_believed(recorded):
     text = recorded.read("squeue")
-    with pytest.raises(commands.UnreadableAnswer, match="ends within a row"):
-        commands.parse_squeue(text[:-10])
-    with pytest.raises(commands.UnreadableAnswer, match="do not know"):
-        commands.parse_squeue("slurm is down for maintenance\x1f\x1e\n")
-    with pytest.raises(commands.UnreadableAnswer, match="do not know"):
-        commands.parse_sacct("a message of the day\n")
+    with pytest.raises(UnreadableAnswer, match="ends within a row"):
+        my_jobs(text[:-10])
+    with pytest.raises(UnreadableAnswer, match="do not know"):
+        my_jobs("slurm is down for maintenance" + MARK)
+    with pytest.raises(UnreadableAnswer, match="ends within a row"):
+        past_jobs("a message of the day\n")
 
 
 def test_a_state_that_nobody_knows_is_passed_on():
-    row = ["7", "DREAMING", "None", "n1", "0", "5", "6", "9", "0", "a\x1f\x1e\x1f/x\x1f\x1e\n"]
-    (status,) = commands.parse_squeue("\x1f".join(row))
+    row = row_of("7", "DREAMING", "None", "n1", "0", "5", "6", "9", "0", "/x", "a")
+    (status,) = my_jobs(row)
     assert (status.state, status.exit_code, status.end) == ("DREAMING", None, None)
 
 
@@ -257,24 +307,11 @@ def elements(recorded, rows):
 
 
 def test_squeue_gives_one_row_per_element_of_an_array(recorded):
-    assert elements(recorded, commands.parse_squeue(recorded.read("squeue"))) == ARRAY
-
-
-def test_scontrol_gives_one_record_per_element_of_an_array(recorded):
-    found = {one["ArrayTaskId"]: one["JobState"] for one in recorded.show("array")}
-    begun = {str(n): state for n, state in ARRAY.items() if state != "PENDING"}
-    assert {**found, **begun} == found
-    assert [state for state in found.values() if state == "PENDING"] == ["PENDING"]
+    assert elements(recorded, my_jobs(recorded.read("squeue"))) == ARRAY
 
 
 def test_sacct_gives_one_row_per_element_of_an_array(recorded):
-    assert elements(recorded, commands.parse_sacct(recorded.read("sacct"))) == ARRAY
-
-
-def test_scontrol_shows_one_element(recorded):
-    (shown,) = recorded.show("element")
-    assert (shown["ArrayJobId"], shown["ArrayTaskId"]) == (recorded.ids["array"], "6")
-    assert shown["JobState"] == "RUNNING"
+    assert elements(recorded, past_jobs(recorded.read("sacct"))) == ARRAY
 
 
 def test_a_long_pending_rest_is_expanded_one_at_a_time():
@@ -326,7 +363,7 @@ def test_the_version_is_three_numbers(recorded):
     version = site.parse_version(recorded.read("version"))
     assert "{}.{:02}".format(*version[:2]) == recorded.version
     assert site.parse_version("slurm 22.05.8\n") == (22, 5, 8)
-    with pytest.raises(commands.UnreadableAnswer, match="no version"):
+    with pytest.raises(UnreadableAnswer, match="no version"):
         site.parse_version("bash: sbatch: not found")
 
 
@@ -337,7 +374,7 @@ def test_a_job_id_is_the_last_line_of_sbatch(recorded):
 
 @pytest.mark.parametrize("text", ["", "Submitted batch job 3", "12; rm -rf x", "12\nbye", "1_2"])
 def test_what_is_not_a_job_id_is_refused(text):
-    with pytest.raises(commands.UnreadableAnswer, match="not a job id"):
+    with pytest.raises(UnreadableAnswer, match="not a job id"):
         commands.parse_sbatch(text)
 
 
@@ -384,7 +421,7 @@ def test_words_that_nobody_knows_are_passed_on_without_their_prefix():
 
 
 @pytest.mark.parametrize(
-    "name", ["show-job", "cancel", "sbatch", "squeue", "nodes", "partitions", "config", "sacct"]
+    "name", ["cancel", "sbatch", "squeue", "nodes", "partitions", "config", "sacct"]
 )
 def test_a_controller_that_is_down_is_told_apart(recorded, name):
     stderr = recorded.read(f"errors/{name}-down")
@@ -398,15 +435,11 @@ def test_requests_to_a_controller_that_is_down_are_told_apart(recorded, name):
     assert refusals.is_unreachable(recorded.read(f"errors/{name}-down"))
 
 
-@pytest.mark.parametrize("name", ["show-job", "requeue", "hold", "release", "signal"])
+@pytest.mark.parametrize("name", ["requeue", "hold", "release", "signal"])
 def test_a_job_that_the_controller_does_not_know_is_told_apart(recorded, name):
     stderr = recorded.read(f"errors/{name}-unknown")
     assert refusals.is_unknown_job(stderr)
     assert not refusals.is_unreachable(stderr)
-
-
-def test_an_array_element_that_does_not_exist_is_an_unknown_job(recorded):
-    assert refusals.is_unknown_job(recorded.read("errors/show-job-unknown-element"))
 
 
 # ---- builders -----------------------------------------------------------------------------------
@@ -422,19 +455,19 @@ def test_requests_name_jobs_and_their_cluster():
     assert commands.requeue_command(["1", "2"]) == ["scontrol", "requeue", "1,2"]
     assert commands.hold_command("1;e") == ["scontrol", "-M", "e", "hold", "1"]
     assert commands.release_command("1_[2-5]") == ["scontrol", "release", "1_[2-5]"]
-    assert commands.scontrol_show_command("4_2") == ["scontrol", "show", "job", "4_2"]
+    assert commands.job_records("4_2").command[-4:-2] == ["-j", "4_2"]
 
 
 def test_one_squeue_asks_for_all_jobs_of_the_user():
-    command = commands.squeue_command()
-    assert command[:5] == ["squeue", "--me", "-t", "all", "-h"]
-    assert commands.squeue_command("east")[5:7] == ["-M", "east"]
+    command = commands.my_jobs().command
+    assert command[:5] == ["squeue", "-h", "--me", "-t", "all"]
+    assert commands.my_jobs("east").command[5:7] == ["-M", "east"]
 
 
 def test_sacct_always_has_a_start_time():
-    command = commands.sacct_command(["1", "2_3"], 1700000000.9)
+    command = commands.past_jobs(["1", "2_3"], 1700000000.9).command
     assert command[command.index("--starttime") + 1] == "uts1700000000"
-    assert command[-2:] == ["-j", "1,2_3"]
+    assert command[command.index("-j") + 1] == "1,2_3"
 
 
 @pytest.mark.parametrize("bad", ["", "x", "1 2", "-1", "1; touch x", "1\n", "--me", "1_", "1_[a]"])
@@ -449,9 +482,9 @@ def test_what_is_not_a_job_id_never_reaches_a_command_line(bad):
         with pytest.raises(ValueError, match="job id"):
             build([bad])
     with pytest.raises(ValueError, match="job id"):
-        commands.scontrol_show_command(bad)
+        commands.job_records(bad)
     with pytest.raises(ValueError, match="job id"):
-        commands.sacct_command([bad], 0)
+        commands.past_jobs([bad], 0)
 
 
 def test_a_command_without_jobs_or_for_two_clusters_is_refused():
@@ -552,17 +585,18 @@ def test_the_modules_run_on_python_3_6():
             module.__path__ = [sys.argv[1] + "/" + name.replace(".", "/")]
             sys.modules[name] = module
         from slurm.api.slurm_site import parse_nodes
-        from slurm.api.slurm_commands import expand_rows, parse_squeue
+        from slurm.api.slurm_commands import expand_rows, my_jobs
         folder = sys.argv[2]
         read = lambda name: open(folder + name, encoding="utf-8", newline="").read()
-        print(len(list(expand_rows(parse_squeue(read("/squeue.txt"))))))
+        rows = my_jobs(mark=sys.argv[3]).read(read("/squeue.txt"))
+        print(len(list(expand_rows(rows))))
         print(len(parse_nodes(read("/nodes.txt"))))
     """
     version = Recorded(VERSIONS[0])
     command = [str(_python36()), "-c", textwrap.dedent(program)]
-    command += [str(SOURCES.parent.parent), str(version.folder)]
+    command += [str(SOURCES.parent.parent), str(version.folder), MARK]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    rows = list(commands.expand_rows(commands.parse_squeue(version.read("squeue"))))
+    rows = list(commands.expand_rows(my_jobs(version.read("squeue"))))
     assert done.stdout.split() == [str(len(rows)), "3"], done.stderr
 
 

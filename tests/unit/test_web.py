@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import tempfile
 import threading
+import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -17,10 +20,11 @@ from slurm.errors import CommandRefused, OptionError, SchedulerUnreachable
 from slurm.monitor.events import JobEvent
 from slurm.monitor.queue import JobRow
 from slurm.monitor.snapshot import Snapshot
+from slurm.web import logfiles
 from slurm.web.charts import Line, chart, quantile_lines, thinned, ticks
 from slurm.web.groups import Filter, chosen, grouped
 from slurm.web.guard import Guard
-from slurm.web.history import MOST, History, Wait, parse_past
+from slurm.web.history import MOST, History, Wait, past_jobs
 from slurm.web.kept import Bucket, Kept
 from slurm.web.logfiles import Opener, read_plain
 from slurm.web.logstream import plain
@@ -137,10 +141,11 @@ def test_history_is_bounded_and_counts_the_ends_of_arrays() -> None:
     assert [span.job_id for span in history.spans(0)] == ["7_9", "8"]
 
 
-def test_the_past_comes_from_accounting_and_odd_lines_are_passed_over() -> None:
-    line = "\x1f".join(("5", "ada", "main", "n1", "CANCELLED by 0", "90", "100", "160", "4", "a|b"))
-    spans, waits = parse_past(f"{line}\nrubbish\n{line.replace('160', 'Unknown')}\n")
-    assert [(s.job_id, s.state, s.end, s.name) for s in spans] == [("5", "CANCELLED", 160, "a|b")]
+def test_the_past_comes_from_accounting_and_jobs_without_an_end_are_passed_over() -> None:
+    row = ("5", "ada", "main", "n1", "CANCELLED by 0", "90", "100", "160", "4", "a|\nb")
+    line = "".join(value + "#" for value in row) + "\n"
+    spans, waits = past_jobs(0, "#").read(line + line.replace("160", "Unknown"))
+    assert [(s.job_id, s.state, s.end, s.name) for s in spans] == [("5", "CANCELLED", 160, "a|\nb")]
     assert waits == [Wait(100, 10, "main")]
 
 
@@ -311,6 +316,68 @@ def test_root_becomes_the_owner_before_it_opens_a_log(tmp_path: Path) -> None:
         for one in folder.iterdir():
             one.unlink()
         folder.rmdir()
+
+
+@pytest.mark.attack
+@pytest.mark.skipif(os.geteuid() != 0, reason="reading with another user's rights needs root")
+def test_a_read_that_hangs_neither_holds_up_others_nor_answers_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A user's own file system may answer late or never."""
+    real = logfiles.read_plain
+
+    def slow(path: str, offset: int, limit: int) -> logfiles.Piece:
+        if "/late" in path:
+            time.sleep(2)
+            return logfiles.Piece(b"the late answer")
+        if "/never" in path:
+            time.sleep(3600)
+        return real(path, offset, limit)
+
+    monkeypatch.setattr(logfiles, "read_plain", slow)
+    with tempfile.NamedTemporaryFile(dir="/tmp") as log, contextlib.closing(Closing()) as made:
+        log.write(b"the right answer")
+        log.flush()
+        os.chmod(log.name, 0o644)
+        opener = made.opener
+        monkeypatch.setattr(logfiles, "PATIENCE", 1.0)  # the one who asks gives up before
+        with pytest.raises(CommandRefused, match="within 1 s"):
+            opener.read("/late", 1, 0)
+        began = time.monotonic()
+        while time.monotonic() < began + 3:  # beyond the moment at which the late answer comes
+            assert opener.read(log.name, 2, 0).data == b"the right answer"
+            time.sleep(0.1)
+
+        # Many that never end: the owner of that file system waits, nobody else does.
+        monkeypatch.setattr(logfiles, "PATIENCE", 30.0)
+        hung = [threading.Thread(target=suppressed, args=(opener, "/never", 1)) for _ in range(12)]
+        for thread in hung:
+            thread.daemon = True
+            thread.start()
+        refused = ""
+        while "too many" not in refused:
+            with pytest.raises(CommandRefused) as error:
+                opener.read("/never/either", 1, 0)
+            refused = str(error.value)
+        began = time.monotonic()
+        assert opener.read(log.name, 2, 0).data == b"the right answer"
+        assert time.monotonic() < began + 10
+
+
+class Closing:
+    """A started opener, which stops at the end."""
+
+    def __init__(self) -> None:
+        self.opener = Opener()
+        self.opener.start()
+
+    def close(self) -> None:
+        self.opener.stop()
+
+
+def suppressed(opener: Opener, path: str, uid: int) -> None:
+    with contextlib.suppress(CommandRefused):
+        opener.read(path, uid, 0)
 
 
 def test_another_users_log_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

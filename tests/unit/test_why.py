@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from slurm import errors
-from slurm.api.reasons import parse_limits, parse_one, parse_queue
+from slurm.api.reasons import parse_limits, parse_one, waiting_in
 from slurm.why import Ended, explain_failure, explain_pending
 from slurm.why.limits import limit_kind
 from slurm.why.pending import row_of
@@ -126,7 +126,8 @@ def test_the_place_in_line_counts_only_what_waits_for_its_turn() -> None:
         ("24_[1-3]", "50", "bob", "Priority", "1", "1"),
         ("25", "50", "ada", "Priority", "1", "1"),
     ]
-    queue = parse_queue("\n".join("\x1f".join(row) for row in rows))
+    answer = "".join("".join(value + "|" for value in row) + "\n" for row in rows)
+    queue = waiting_in("main", "|").read(answer)
     answer = why("Priority", queue=queue)
     assert (answer.position, answer.ahead) == (3, 1)
 

@@ -21,6 +21,7 @@ MODULES = (
     "slurm.runner.inbox",
     "slurm.runner.lease",
     "slurm.runner.protected",
+    "slurm.api.slurm_rows",
     "slurm.api.slurm_commands",
     "slurm.api.slurm_environ",
     "slurm.api.slurm_refusals",

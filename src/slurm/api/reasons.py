@@ -4,13 +4,15 @@ Commands and parsers; `facts` asks only for what the job's reason is about. Runs
 """
 
 import re
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Tuple, TypeVar
 
 from slurm.api import slurm_site as site
-from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
+from slurm.api.slurm_commands import job_records
+from slurm.api.slurm_rows import Question, squeue
 
 #: Runs one command; gives what it printed, "" when it failed.
 Ask = Callable[[List[str]], str]
+T = TypeVar("T")
 
 _PAIR = re.compile(r"([A-Za-z][A-Za-z/]*)=(\S*)")
 _USED = re.compile(r"([^()]*)\(([^()]*)\)\Z")
@@ -21,8 +23,7 @@ _DEPTH = 6
 def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
     """All that the job's reason is about; an empty `job` where Slurm does not know the job."""
     # Of an array all: how many of it run says why the others wait.
-    whole = scontrol_show_command(job_id.partition("_")[0])
-    jobs = list(scontrol_records(ask(whole), "JobId", WHOLE_LINE))
+    jobs = _asked(ask, job_records(job_id.partition("_")[0]))
     waiting = [job for job in jobs if job.get("JobState") == "PENDING"]
     job = (waiting or jobs or [{}])[0]
     found = {"job": job, "running": sum(j.get("JobState") == "RUNNING" for j in jobs)}  # type: Dict[str, Any]
@@ -30,7 +31,7 @@ def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
         return found
     reason = job.get("Reason", "")
     partition = job.get("Partition", "").partition(",")[0]
-    found["queue"] = parse_queue(ask(queue_command(partition)))
+    found["queue"] = _asked(ask, waiting_in(partition))
     found["partition"] = parse_one(ask(["scontrol", "-o", "show", "partition", partition]))
     if re.match("QOS|Assoc|Max", reason):
         found["limits"] = _limits(ask, job)
@@ -48,6 +49,10 @@ def facts(ask: Ask, job_id: str) -> Dict[str, Any]:
     return found
 
 
+def _asked(ask: Ask, question: Question[T]) -> T:
+    return question.read(ask(question.command))
+
+
 def _lines(text: str) -> List[str]:
     return [line for line in text.splitlines() if "=" in line]
 
@@ -60,15 +65,16 @@ def parse_one(text: str) -> Dict[str, str]:
 # ---- the queue ----------------------------------------------------------------------------------
 
 
-def queue_command(partition: str) -> List[str]:
-    """Ask for all that waits in a partition, the first in line first."""
-    form = "\x1f".join(("%i", "%Q", "%u", "%r", "%D", "%C"))
-    return ["squeue", "-h", "-a", "-t", "PD", "-p", partition, "-S", "-p,i", "-o", form]
+_QUEUE_FIELDS = ("JobArrayID", "PriorityLong", "UserName", "Reason", "NumNodes", "NumCPUs")
 
 
-def parse_queue(text: str) -> List[List[str]]:
-    """Rows of id, priority, user, reason, nodes and CPUs."""
-    return [line.split("\x1f") for line in text.splitlines() if line.count("\x1f") == 5]
+def waiting_in(partition: str, mark: str = "") -> Question[List[List[str]]]:
+    """Ask for all that waits in a partition, the first in line first, in rows.
+
+    Each row is id, priority, user, reason, nodes and CPUs.
+    """
+    options = ["-a", "-t", "PD", "-p", partition, "-S", "-p,i"]
+    return squeue(_QUEUE_FIELDS, options, list, mark)
 
 
 # ---- limits -------------------------------------------------------------------------------------
@@ -159,7 +165,7 @@ def _upstream(ask: Ask, dependency: str) -> List[Tuple[str, str, str]]:
     named = re.findall(r"(\d+(?:_[\d*]+)?)(?:\((\w+)\))?", dependency)
     found = []
     for job, condition in named[:5]:
-        text = ask(["scontrol", "show", "job", job.rstrip("*").rstrip("_")])
-        states = sorted(set(re.findall(r"JobState=(\w+)", text)))
+        records = _asked(ask, job_records(job.rstrip("*").rstrip("_")))
+        states = sorted({record["JobState"] for record in records})
         found.append((job, condition, ", ".join(states)))
     return found

@@ -10,7 +10,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from slurm.api.agent_error import AgentError
 from slurm.api.rest_client import number_of
-from slurm.api.slurm_commands import JobStatus, UnreadableAnswer, accounted_path, expand_rows
+from slurm.api.slurm_commands import JobStatus, accounted_path, expand_rows
+from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.api.slurm_site import NodeStatus, PartitionStatus, QueuedJob
 from slurm.model.states import parse_state
 from slurm.model.units import format_duration

@@ -12,22 +12,16 @@ from typing import (
     Iterable,
     Iterator,
     List,
+    Match,
     NamedTuple,
     Optional,
-    Sequence,
     Tuple,
     Union,
 )
 
+from slurm.api.slurm_rows import Question, UnreadableAnswer, sacct, squeue
 from slurm.model.ids import expand_array_spec
 from slurm.model.states import JobState, parse_state
-
-# Unit and record separators: no path or name that a person types holds them, and every Slurm since
-# 20.02 prints a field whole when its format has a suffix instead of a width.
-_UNIT = "\x1f"
-_ROW_END = "\x1f\x1e"
-# Between the two free texts of a row, so that the second may even hold a unit separator.
-_TEXTS = "\x1f\x1e\x1f"
 
 
 class JobStatus(NamedTuple):
@@ -51,7 +45,7 @@ class JobStatus(NamedTuple):
     start: Optional[int]
     #: Epoch seconds, only when it has really ended: never the time limit.
     end: Optional[int]
-    #: How often it was requeued; of sacct: how many earlier records it has.
+    #: How often it was requeued; of accounting: how many earlier records it has.
     restarts: int
     #: The whole path. In rows of sacct it is `accounted_path` of it, and "" in the first seconds of
     #: a job, until the controller has sent it: then it is not yet known, and not another job's.
@@ -67,10 +61,6 @@ UNANSWERED = "UNANSWERED"
 def unanswered(job_id: str, work_dir: str, reason: str) -> JobStatus:
     """The status of a job that nobody can be asked about at the moment."""
     return JobStatus(job_id, UNANSWERED, reason, "", None, None, None, None, None, 0, work_dir, "")
-
-
-class UnreadableAnswer(ValueError):
-    """A Slurm command answered with text that has not the form we know; nothing was guessed."""
 
 
 # ---- job ids ------------------------------------------------------------------------------------
@@ -136,94 +126,121 @@ _SQUEUE_FIELDS = (
     "StartTime",
     "EndTime",
     "RestartCnt",
+    "WorkDir",
+    "Name",
 )
 
 
-def squeue_command(cluster: str = "") -> List[str]:
-    """Ask once for all jobs of this user, in all states; the answer is for `parse_squeue`."""
-    fields = [name + ":" + _UNIT for name in _SQUEUE_FIELDS]
-    fields += ["Name:" + _TEXTS, "WorkDir:" + _ROW_END]
+def my_jobs(cluster: str = "", mark: str = "") -> Question[List[JobStatus]]:
+    """Ask once for all jobs of this user, in all states."""
     where = ["-M", cluster] if cluster else []
-    return ["squeue", "--me", "-t", "all", "-h", *where, "-O", ",".join(fields)]
+    return squeue(_SQUEUE_FIELDS, ["--me", "-t", "all", *where], _statuses, mark)
 
 
-def parse_squeue(text: str) -> List[JobStatus]:
-    """The rows of `squeue_command`; names and directories may hold anything, even newlines."""
-    rows = text.split(_ROW_END + "\n")
-    if rows.pop().strip():
-        raise UnreadableAnswer("squeue's answer ends within a row")
-    return [_squeue_row(row) for row in rows]
+def _statuses(rows: List[List[str]]) -> List[JobStatus]:
+    return [_status(*row) for row in rows]
 
 
-def _squeue_row(row: str) -> JobStatus:
-    """One row, without its end mark."""
-    fields = row.split(_UNIT, len(_SQUEUE_FIELDS))
-    name, mark, work_dir = fields[-1].partition(_TEXTS)
-    if len(fields) != len(_SQUEUE_FIELDS) + 1 or not mark:
-        raise UnreadableAnswer("squeue answered with a row we do not know: {!r}".format(row[:200]))
-    job_id, state, reason, nodes, exit_status, submit, start, end, restarts = fields[:-1]
-    # With -M a line "CLUSTER: name" stands above the rows of each cluster.
-    job_id = job_id.rpartition("\n")[2]
-    return _status(
-        job_id, state, reason, nodes, exit_status, (submit, start, end), restarts, work_dir, name
-    )
+# ---- one job, with all that its owner said of it ------------------------------------------------
 
-
-# ---- scontrol show job --------------------------------------------------------------------------
-
-
-def scontrol_show_command(job_id: str) -> List[str]:
-    """Ask about one job, or all elements of one array; the answer is for `scontrol_records`."""
-    # One line per group of values, not `-o`: there a path with spaces and "=" has no clear end.
-    # Only one id: a list of them is refused.
-    ids, where = _ids_and_cluster(job_id)
-    return ["scontrol", *where, "show", "job", ids[0]]
-
-
-# Values that run to the end of their line, whatever they hold.
-WHOLE_LINE = (
-    *("JobName", "Command", "SubmitLine", "WorkDir", "StdErr", "StdIn", "StdOut"),
-    *("Comment", "AdminComment", "SystemComment", "Extra"),
+# What squeue calls a field -> what `scontrol show job` calls it, which is what people know.
+# scontrol itself is never asked about jobs: a line break in a name forges its lines.
+_RECORD = (
+    ("JobID", "JobId"),
+    ("JobArrayID", "ArrayId"),
+    ("State", "JobState"),
+    ("Reason", "Reason"),
+    ("UserName", "UserName"),
+    ("UserID", "Uid"),
+    ("Account", "Account"),
+    ("Partition", "Partition"),
+    ("QOS", "QOS"),
+    ("TimeLimit", "TimeLimit"),
+    ("SubmitTime", "SubmitTime"),
+    ("EligibleTime", "EligibleTime"),
+    ("StartTime", "StartTime"),
+    ("EndTime", "EndTime"),
+    ("exit_code", "ExitCode"),
+    ("RestartCnt", "Restarts"),
+    ("NumNodes", "NumNodes"),
+    ("NumCPUs", "NumCPUs"),
+    ("tres-alloc", "TRES"),
+    ("ReqNodes", "ReqNodeList"),
+    ("NodeList", "NodeList"),
+    ("Licenses", "Licenses"),
+    ("Reservation", "Reservation"),
+    ("Dependency", "Dependency"),
+    ("Command", "Command"),
+    ("Comment", "Comment"),
+    ("admin_comment", "AdminComment"),
+    ("STDOUT", "StdOut"),
+    ("STDERR", "StdErr"),
+    ("WorkDir", "WorkDir"),
+    ("Name", "JobName"),
 )
-_KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\s*\Z)")
+_THROTTLE = re.compile(r"[0-9]+_\[[0-9,:-]+%([0-9]+)\]\Z")
 
 
-def scontrol_records(text: str, first: str, whole: Sequence[str]) -> Iterator[Dict[str, str]]:
-    """The records of a `scontrol show`: each begins with the key `first`, at the line's start.
+def job_records(job_id: str, mark: str = "") -> Question[List[Dict[str, str]]]:
+    """Ask about one job, or all elements of one array: a record each, the waiting rest in one."""
+    ids, where = _ids_and_cluster(job_id)
+    options = ["-a", "-t", "all", *where, "-j", ids[0]]
+    return squeue([field for field, _ in _RECORD], options, _records, mark)
 
-    Values of the keys in `whole` run to the end of their line, whatever they hold. Such a key
-    counts only where its line begins with it (a submit line may well say "WorkDir=..."), or in the
-    first line of the record.
-    """
-    names = "|".join(whole)
-    in_first_line = re.compile(r"(?:^|(?<= ))({})=(.*)\Z".format(names))
-    in_others = re.compile(r"   ({})=(.*)\Z".format(names))
-    record = {}  # type: Dict[str, str]
-    # Not splitlines: a path may hold what it takes for the end of a line.
-    for line in text.split("\n"):
-        begins = line.startswith(first + "=")
-        if begins and record:
-            yield record
-            record = {}
-        tail = in_first_line.search(line) if begins else in_others.match(line)
-        if tail:
-            record.setdefault(tail.group(1), tail.group(2))
-            line = line[: tail.start()]
-        if begins or line.startswith("   "):
-            for key, value in _KEY_VALUE.findall(line):
-                if key not in whole:
-                    record.setdefault(key, value)
-    if record:
-        yield record
+
+def _records(rows: List[List[str]]) -> List[Dict[str, str]]:
+    names = [name for _, name in _RECORD]
+    return [_record({names[i]: value for i, value in enumerate(row)}) for row in rows]
+
+
+def _record(record: Dict[str, str]) -> Dict[str, str]:
+    code, signal = _exit_parts(record["ExitCode"])
+    record["ExitCode"] = "{}:{}".format(code or 0, signal or 0)
+    record["UserId"] = "{UserName}({Uid})".format(**record)
+    throttle = _THROTTLE.match(record["ArrayId"])
+    if throttle:
+        record["ArrayTaskThrottle"] = throttle.group(1)
+    for name in ("StdOut", "StdErr"):
+        record[name] = log_path(record[name], record)
+    return record
+
+
+# What Slurm writes for the index of a job that is no array.
+_NO_INDEX = "4294967294"
+_PATTERN = re.compile(r"%([0-9]*)([%AabJjNnstux])")
+
+
+def log_path(pattern: str, record: Dict[str, str]) -> str:
+    """Where a job's log lies: squeue tells the path as it was asked for, such as `%x-%j.out`."""
+    if "\\" in pattern:
+        return pattern.replace("\\", "")  # then Slurm replaces nothing
+    master, _, index = record["ArrayId"].partition("_")
+    # The first of "n[1-3,5],m2" is n1.
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])*", record["NodeList"])
+    node = re.sub(r"\[([0-9]+)[^\]]*\]", r"\1", first.group() if first else "")
+    values = {
+        "%": "%", "A": master, "a": index or _NO_INDEX, "b": index[-1:],
+        "J": record["JobId"], "j": record["JobId"], "N": node, "n": "0", "s": "batch", "t": "0",
+        "u": record["UserName"], "x": record["JobName"],
+    }  # fmt: skip
+
+    def replaced(found: Match[str]) -> str:
+        width, name = found.groups()
+        return values[name].rjust(min(int(width or 0), 10), "0" if name != "x" else " ")
+
+    return _PATTERN.sub(replaced, pattern)
 
 
 # ---- sacct --------------------------------------------------------------------------------------
 
-_SACCT_FIELDS = "JobID,State,Reason,NodeList,ExitCode,Submit,Start,End,JobName,WorkDir"
+_SACCT_FIELDS = (
+    *("JobID", "State", "Reason", "NodeList", "ExitCode", "Submit", "Start", "End"),
+    *("WorkDir", "JobName"),
+)
 
 
-def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
-    """Ask accounting about jobs submitted after `since_epoch`; the answer is for `parse_sacct`.
+def past_jobs(ids: Iterable[str], since_epoch: float, mark: str = "") -> Question[List[JobStatus]]:
+    """Ask accounting about jobs submitted after `since_epoch`: oldest first, the last counts.
 
     All records of an id come, since after a controller crash an id may name two jobs and after a
     requeue one job has a record for each attempt.
@@ -232,13 +249,17 @@ def sacct_command(ids: Iterable[str], since_epoch: float) -> List[str]:
     # "uts" is Slurm's own mark for epoch seconds: no time zone can come between. It refuses
     # fewer than a million.
     since = "uts{}".format(max(1000000, int(since_epoch)))
-    plain = ["sacct", "-X", "-n", "-P", "-D", "--starttime", since, *where]
-    return [*plain, "--delimiter", _UNIT, "-o", _SACCT_FIELDS, "-j", ",".join(bare)]
+    options = ["-X", "-D", "--starttime", since, *where, "-j", ",".join(bare)]
+    return sacct(_SACCT_FIELDS, options, _accounted, mark)
 
 
-def parse_sacct(text: str) -> List[JobStatus]:
-    """The rows of `sacct_command`, oldest first: of two records of one id the last counts."""
-    return count_attempts(_sacct_row(line) for line in text.split("\n") if line.strip())
+def _accounted(rows: List[List[str]]) -> List[JobStatus]:
+    """The rows of `past_jobs`, each with the number of its attempt."""
+    found = []
+    for row in rows:
+        *before, work_dir, name = row
+        found.append(_status(*[*before, "0", accounted_path(work_dir), name]))
+    return count_attempts(found)
 
 
 def count_attempts(found: Iterable[JobStatus]) -> List[JobStatus]:
@@ -253,19 +274,8 @@ def count_attempts(found: Iterable[JobStatus]) -> List[JobStatus]:
     return rows
 
 
-def _sacct_row(line: str) -> JobStatus:
-    """One line of sacct; the directory is last, for it may hold anything."""
-    fields = line.split(_UNIT, 9)
-    if len(fields) != 10:
-        raise UnreadableAnswer("sacct answered with a row we do not know: {!r}".format(line[:200]))
-    job_id, state, reason, nodes, exit_status, submit, start, end, name, work_dir = fields
-    times = (submit, start, end)
-    work_dir = accounted_path(work_dir)
-    return _status(job_id, state, reason, nodes, exit_status, times, "0", work_dir, name)
-
-
 def accounted_path(path: str) -> str:
-    """A path as far as accounting can tell it, which is what `parse_sacct` gives: for comparing.
+    """A path as far as accounting can tell it, which is what `past_jobs` gives: for comparing.
 
     Accounting turns double quotes into backquotes, and, depending on the character set of its
     database, each character that is not ASCII into a question mark.
@@ -284,7 +294,9 @@ def _status(
     reason: str,
     nodes: str,
     exit_status: str,
-    times: Tuple[str, str, str],
+    submit: str,
+    start: str,
+    end: str,
     restarts: str,
     work_dir: str,
     name: str,
@@ -299,9 +311,9 @@ def _status(
         nodes="" if nodes in _NO_TEXT else nodes,
         exit_code=exit_code,
         signal=signal,
-        submit=_epoch(times[0]),
-        start=None if known.pending else _epoch(times[1]),
-        end=_epoch(times[2]) if known.finished else None,
+        submit=_epoch(submit),
+        start=None if known.pending else _epoch(start),
+        end=_epoch(end) if known.finished else None,
         restarts=int(restarts) if restarts.isdigit() else 0,
         work_dir=work_dir,
         name=name,

@@ -3,7 +3,7 @@
 import getpass
 import os
 import subprocess
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, TypeVar
 
 from slurm.api import door, reasons, unshared
 from slurm.api import slurm_commands as commands
@@ -12,6 +12,7 @@ from slurm.api import slurm_refusals as refusals
 from slurm.api import slurm_site as site
 from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
+from slurm.api.slurm_rows import Question
 from slurm.api.upkeep import count_call
 from slurm.model.ids import collapse_array_spec
 
@@ -32,6 +33,9 @@ class ExecResult(NamedTuple):
     code: int
     stdout: str
     stderr: str
+
+
+T = TypeVar("T")
 
 
 class SlurmScheduler:
@@ -76,14 +80,14 @@ class SlurmScheduler:
 
     def status(self, job_ids: Sequence[str]) -> List[JobStatus]:
         """All jobs of this user that the controller remembers, in one call."""
-        done = self._query(commands.squeue_command())
-        return commands.parse_squeue(done.stdout)
+        return self._asked(commands.my_jobs())
 
     def accounting(self, job_ids: Sequence[str], since: float) -> List[JobStatus]:
         """What accounting knows of these jobs; nothing where there is no accounting."""
-        done = self._run(commands.sacct_command(job_ids, since), QUERY_TIMEOUT)
+        question = commands.past_jobs(job_ids, since)
+        done = self._run(question.command, QUERY_TIMEOUT)
         if done.code == 0:
-            return commands.parse_sacct(done.stdout)
+            return question.read(done.stdout)
         if "storage is disabled" in done.stderr:
             return []
         words = [line for line in done.stderr.splitlines() if line.strip()]
@@ -151,7 +155,8 @@ class SlurmScheduler:
 
     def used(self, job_ids: Sequence[str], since: float) -> List[Dict[str, Any]]:
         """What accounting says that jobs used, a row per job; nothing where there is none."""
-        return site.parse_used(self._told(site.used_command(job_ids, since)))
+        question = site.used(job_ids, since)
+        return question.read(self._told(question.command))
 
     def _told(self, command: List[str]) -> str:
         """What a command printed; "" where it failed: an answer with a gap is better than none."""
@@ -162,8 +167,7 @@ class SlurmScheduler:
 
     def all_jobs(self) -> List[Dict[str, Any]]:
         """Every user's jobs that have not ended, as dictionaries."""
-        rows = site.parse_all_jobs(self._query(site.all_jobs_command()).stdout)
-        return [dict(row._asdict()) for row in rows]
+        return [dict(row._asdict()) for row in self._asked(site.all_jobs())]
 
     def look(self, asked: Sequence[Sequence[str]], timeout: float) -> List[List[Any]]:
         """Run commands that only look, in turn: of each its code and what it printed.
@@ -195,6 +199,9 @@ class SlurmScheduler:
             hint = refusals.hint_without_configuration(done.stderr)
             raise AgentError("unreachable", f"{command[0]} did not answer", words, hint)
         return done
+
+    def _asked(self, question: Question[T]) -> T:
+        return question.read(self._query(question.command).stdout)
 
     def _request(self, command: List[str]) -> None:
         done = self._run(command, QUERY_TIMEOUT)

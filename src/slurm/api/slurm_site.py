@@ -4,9 +4,9 @@ As in `slurm_commands` nothing is started here, and the file runs on Python 3.6.
 """
 
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from slurm.api.slurm_commands import UnreadableAnswer, scontrol_records
+from slurm.api.slurm_rows import Question, UnreadableAnswer, sacct, squeue
 
 # ---- nodes --------------------------------------------------------------------------------------
 
@@ -41,7 +41,29 @@ def show_nodes_command() -> List[str]:
 
 def parse_nodes(text: str) -> List[NodeStatus]:
     """The nodes that `scontrol show node` describes."""
-    return [_node(fields) for fields in scontrol_records(text, "NodeName", _NODE_TEXTS)]
+    return [_node(fields) for fields in _node_records(text)]
+
+
+_KEY_VALUE = re.compile(r"([A-Za-z][A-Za-z/:]*)=(.*?)(?= +[A-Za-z][A-Za-z/:]*=|\s*\Z)")
+_NODE_TEXT = re.compile("   ({})=(.*)\\Z".format("|".join(_NODE_TEXTS)))
+
+
+def _node_records(text: str) -> Iterator[Dict[str, str]]:
+    """The keys and values of each node. All of them are an administrator's words."""
+    record = {}  # type: Dict[str, str]
+    for line in text.split("\n"):
+        begins = line.startswith("NodeName=")
+        if begins and record:
+            yield record
+            record = {}
+        whole = _NODE_TEXT.match(line)
+        if whole:
+            record.setdefault(whole.group(1), whole.group(2))
+        elif begins or line.startswith("   "):
+            for key, value in _KEY_VALUE.findall(line):
+                record.setdefault(key, value)
+    if record:
+        yield record
 
 
 def _node(fields: Dict[str, str]) -> NodeStatus:
@@ -145,30 +167,28 @@ class QueuedJob(NamedTuple):
     name: str
 
 
-def all_jobs_command() -> List[str]:
-    """Ask for everybody's jobs; the answer is for `parse_all_jobs`."""
-    fields = ("%i", "%T", "%u", "%P", "%C", "%D", "%M", "%l", "%Q", "%R", "%j")
-    return ["squeue", "-h", "-a", "-o", "\x1f".join(fields)]
+_QUEUE_FIELDS = (
+    *("JobArrayID", "State", "UserName", "Partition", "NumCPUs", "NumNodes", "TimeUsed"),
+    *("TimeLimit", "PriorityLong", "ReasonList", "Name"),
+)
 
 
-def parse_all_jobs(text: str) -> List[QueuedJob]:
-    """The rows of `all_jobs_command`; a name with a line break loses what follows it."""
-    rows = []
-    for line in text.split("\n"):
-        fields = line.split("\x1f", 10)
-        if len(fields) != 11:
-            continue
-        job, state, user, partition, cpus, nodes, elapsed, limit, priority, where, name = fields
-        try:
-            counts = int(cpus), int(nodes.partition("-")[0])
-            times = clock_seconds(elapsed) or 0, clock_seconds(limit)
-            reason = where.strip("()")
-            rows.append(
-                QueuedJob(job, state, user, partition, *counts, *times, int(priority), reason, name)
-            )
-        except ValueError:
-            raise UnreadableAnswer("squeue answered with a row we do not know: " + line) from None
-    return rows
+def all_jobs(mark: str = "") -> Question[List[QueuedJob]]:
+    """Ask for everybody's jobs."""
+    return squeue(_QUEUE_FIELDS, ["-a"], lambda rows: [_queued(row) for row in rows], mark)
+
+
+def _queued(row: List[str]) -> QueuedJob:
+    job, state, user, partition, cpus, nodes, elapsed, limit, priority, where, name = row
+    try:
+        counts = int(cpus), int(nodes.partition("-")[0])
+        times = clock_seconds(elapsed) or 0, clock_seconds(limit)
+        reason = where.strip("()")
+        return QueuedJob(job, state, user, partition, *counts, *times, int(priority), reason, name)
+    except ValueError:
+        raise UnreadableAnswer(
+            "squeue answered with a row we do not know: {!r}".format(row)
+        ) from None
 
 
 def clock_seconds(text: str) -> Optional[int]:
@@ -185,28 +205,27 @@ def clock_seconds(text: str) -> Optional[int]:
 
 # ---- what jobs used -----------------------------------------------------------------------------
 
-_USED_FIELDS = "JobID,State,ElapsedRaw,TotalCPU,AllocCPUS,ReqMem,MaxRSS,NNodes,TimelimitRaw,WorkDir"
+_USED_FIELDS = (
+    *("JobID", "State", "ElapsedRaw", "TotalCPU", "AllocCPUS", "ReqMem", "MaxRSS", "NNodes"),
+    *("TimelimitRaw", "WorkDir"),
+)
 
 
-def used_command(job_ids: Sequence[str], since: float) -> List[str]:
-    """Ask accounting what jobs and their steps used; the answer is for `parse_used`."""
+def used(job_ids: Sequence[str], since: float, mark: str = "") -> Question[List[Dict[str, Any]]]:
+    """Ask accounting what jobs used: a row per job, at most what its steps did, bytes, seconds."""
     start = "uts{}".format(max(1000000, int(since)))
-    plain = ["sacct", "-n", "-P", "--units=K", "--starttime", start, "--delimiter", "\x1f"]
-    return [*plain, "-o", _USED_FIELDS, "-j", ",".join(job_ids)]
+    options = ["--units=K", "--starttime", start, "-j", ",".join(job_ids)]
+    return sacct(_USED_FIELDS, options, _used, mark)
 
 
-def parse_used(text: str) -> List[Dict[str, Any]]:
-    """One row per job: what its steps used at most, in bytes and seconds."""
-    rows = {}  # type: Dict[str, Dict[str, Any]]
-    for line in text.split("\n"):
-        fields = line.split("\x1f", 9)
-        if len(fields) != 10:
-            continue
-        job, state, elapsed, cpu, cpus, asked, peak, nodes, limit, work_dir = fields
+def _used(rows: List[List[str]]) -> List[Dict[str, Any]]:
+    found = {}  # type: Dict[str, Dict[str, Any]]
+    for row in rows:
+        job, state, elapsed, cpu, cpus, asked, peak, nodes, limit, work_dir = row
         bare, dot, _ = job.partition(".")
         try:
             if not dot:
-                rows[job] = {
+                found[job] = {
                     "job_id": job,
                     "state": state.split(" ")[0],
                     "elapsed": int(elapsed or 0),
@@ -219,11 +238,13 @@ def parse_used(text: str) -> List[Dict[str, Any]]:
                     "time_limit": int(limit) * 60 if limit.isdigit() else None,
                     "work_dir": work_dir,
                 }
-            elif bare in rows:
-                rows[bare]["peak"] = max(rows[bare]["peak"], _kib(peak))
+            elif bare in found:
+                found[bare]["peak"] = max(found[bare]["peak"], _kib(peak))
         except (ValueError, OverflowError):
-            raise UnreadableAnswer("sacct answered with a row we do not know: " + line) from None
-    return list(rows.values())
+            raise UnreadableAnswer(
+                "sacct answered with a row we do not know: {!r}".format(row)
+            ) from None
+    return list(found.values())
 
 
 def _kib(text: str) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm.api.backend import Backend
-from slurm.api.slurm_commands import UnreadableAnswer
+from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.errors import (
     ConnectionLost,
     RestTokenRefused,

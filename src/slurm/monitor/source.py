@@ -10,7 +10,7 @@ from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend, as_error
 from slurm.api.connect import LocalBackend
 from slurm.api.rest_scheduler import RestScheduler
-from slurm.api.slurm_commands import UnreadableAnswer
+from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.api.slurm_site import PartitionStatus, parse_partitions, sinfo_command
 from slurm.errors import SchedulerUnreachable
 from slurm.monitor import controller, nodes, queue, sharing

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import rundir
 from slurm.api.reasons import facts
-from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records, scontrol_show_command
-from slurm.api.slurm_site import parse_used, used_command
+from slurm.api.slurm_commands import job_records
+from slurm.api.slurm_rows import Question, sacct
+from slurm.api.slurm_site import used
 from slurm.efficiency import CallUse, RunUse, run_use
 from slurm.errors import CommandRefused, RunNotFound, SlurmError
 from slurm.model.states import parse_state
@@ -25,6 +27,8 @@ from slurm.why import Why, explain_pending
 
 if TYPE_CHECKING:
     from slurm.job import Job
+
+T = TypeVar("T")
 
 #: Seconds that an answer about a job is fresh; that of one that is over hardly changes.
 FRESH, FINAL = 10.0, 120.0
@@ -71,11 +75,14 @@ class Detail:
 
     @property
     def uid(self) -> int | None:
-        """The owner's number, where queue and record agree on who that is."""
+        """The owner's number, where queue, record and this machine agree on who that is."""
         found = re.match(r"(.+)\(([0-9]+)\)\Z", self.told("UserId"))
         if found is None or found[1] != self.user:
             return None
-        return int(found[2])
+        try:
+            return int(found[2]) if pwd.getpwnam(found[1]).pw_uid == int(found[2]) else None
+        except KeyError:
+            return None
 
     def time(self, name: str, of_row: int | None) -> int | None:
         """A time, epoch seconds, of the row or of the record."""
@@ -129,11 +136,8 @@ def _record(site: Site, session: Session, job_id: str) -> Mapping[str, str]:
     rest = rest_of(site.cluster.backend)
     if rest is not None:
         return dict(rest("record", job_id))
-    code, out, _ = command(site, session, scontrol_show_command(job_id))
-    records = list(scontrol_records(out, "JobId", WHOLE_LINE)) if code == 0 else []
-    if records:
-        return records[0]
-    return _accounted(site, session, job_id)
+    records = _asked(site, session, job_records(job_id)) or _accounted(site, session, job_id)
+    return records[-1] if records else {}
 
 
 #: Accounting's columns -> what Slurm's record calls the same.
@@ -141,23 +145,29 @@ _ACCOUNTED = {
     "User": "UserId", "UID": "", "State": "JobState", "Partition": "Partition",
     "Account": "Account", "QOS": "QOS", "Submit": "SubmitTime", "Eligible": "EligibleTime",
     "Start": "StartTime", "End": "EndTime", "ExitCode": "ExitCode", "NodeList": "NodeList",
-    "NNodes": "NumNodes", "NCPUS": "NumCPUs", "AllocTRES": "TRES", "TimelimitRaw": "",
-    "Restarts": "Restarts", "Comment": "Comment", "WorkDir": "WorkDir", "JobName": "JobName",
+    "NNodes": "NumNodes", "NCPUS": "NumCPUs", "AllocTRES": "TRES", "Comment": "Comment",
+    "WorkDir": "WorkDir", "JobName": "JobName",
 }  # fmt: skip
 
 
-def _accounted(site: Site, session: Session, job_id: str) -> Mapping[str, str]:
-    """What accounting keeps of a job that the controller has forgotten."""
-    names = [name for name in _ACCOUNTED if name != "Restarts"]
-    words = ["sacct", "-X", "-n", "-P", "--delimiter", "\x1f", "--starttime", "1970-01-02"]
-    code, out, _ = command(site, session, [*words, "-o", ",".join(names), "-j", job_id])
-    rows = [line.split("\x1f", len(names) - 1) for line in out.split("\n")] if code == 0 else []
-    row = next((fields for fields in reversed(rows) if len(fields) == len(names)), None)
-    if row is None:
-        return {}
-    told = dict(zip(names, row, strict=True))
-    found = {_ACCOUNTED[name]: value for name, value in told.items() if _ACCOUNTED[name]}
-    return {**found, "JobId": job_id, "UserId": f"{told['User']}({told['UID']})"}
+def _accounted(site: Site, session: Session, job_id: str) -> list[dict[str, str]]:
+    """What accounting keeps of a job that the controller has forgotten, the newest last."""
+    options = ["-X", "--starttime", "1970-01-02", "-j", job_id]
+
+    def read(rows: list[list[str]]) -> list[dict[str, str]]:
+        records = [dict(zip(_ACCOUNTED, row, strict=True)) for row in rows]
+        return [
+            {_ACCOUNTED[name]: value for name, value in told.items() if _ACCOUNTED[name]}
+            | {"JobId": job_id, "UserId": f"{told['User']}({told['UID']})"}
+            for told in records
+        ]
+
+    return _asked(site, session, sacct(tuple(_ACCOUNTED), options, read))
+
+
+def _asked(site: Site, session: Session, question: Question[list[T]]) -> list[T]:
+    code, out, _ = command(site, session, question.command)
+    return question.read(out) if code == 0 else []
 
 
 def command(site: Site, session: Session, words: list[str]) -> tuple[int, str, str]:
@@ -262,11 +272,9 @@ def _own(site: Site, found: Detail) -> Why:
 def _pending(site: Site, scene: Scene, found: Detail) -> Why:
     base = found.job_id.partition("_")[0]
     rest = rest_of(site.cluster.backend)
-    whole, one = scontrol_show_command(base), scontrol_show_command(_one_of(found.row, base))
 
     def ask(words: list[str]) -> str:
-        # How many of an array run is in the queue already; Slurm is asked about one of it.
-        code, out, _ = command(site, scene.session, one if words == whole else words)
+        code, out, _ = command(site, scene.session, words)
         return out if code == 0 else ""
 
     known = facts(ask, found.job_id) if rest is None else rest("explain", found.job_id)
@@ -299,8 +307,7 @@ def _used(site: Site, scene: Scene, found: Detail) -> RunUse | None:
 
         return measured(Opened(site.cluster, None, [attached(site, found)]))
     submit = found.time("SubmitTime", found.row.submit if found.row else None) or 0
-    _, out, _ = command(site, scene.session, used_command([found.job_id], submit - 86400))
-    rows = parse_used(out)
+    rows = _asked(site, scene.session, used([found.job_id], submit - 86400))
     calls = [
         CallUse(
             index=0,

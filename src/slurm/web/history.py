@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from slurm.api.slurm_rows import Question, sacct
 from slurm.model.states import parse_state
 from slurm.monitor.events import Event, JobEvent
 from slurm.monitor.queue import JobRow
@@ -17,7 +18,6 @@ from slurm.monitor.snapshot import Snapshot
 MOST = 10_000
 #: What accounting is asked for once, so that the first page already shows the last hours.
 HOURS = 6
-_UNIT = "\x1f"
 _FIELDS = (
     "JobID",
     "User",
@@ -68,29 +68,24 @@ class Point(NamedTuple):
     pending: int
 
 
-def past_command(now: float) -> list[str]:
-    """Ask accounting for the jobs of the last hours; the answer is for `parse_past`."""
+def past_jobs(now: float, mark: str = "") -> Question[tuple[list[Span], list[Wait]]]:
+    """Ask accounting for the jobs of the last hours that have started."""
     since = f"uts{int(now) - HOURS * 3600}"
-    columns = ",".join(_FIELDS)
     # Only what ran: a queue of tens of thousands of waiting jobs is not asked for.
     states = "--state=CA,CD,DL,F,NF,OOM,PR,TO"
-    plain = ["sacct", "-a", "-X", "-n", "-P", states, "--starttime", since]
-    return [*plain, "--endtime", "now", "--delimiter", _UNIT, "-o", columns]
+    options = ["-a", "-X", states, "--starttime", since, "--endtime", "now"]
+    return sacct(_FIELDS, options, _past, mark)
 
 
-def parse_past(text: str) -> tuple[list[Span], list[Wait]]:
-    """The rows of `past_command`, of jobs that have started."""
+def _past(rows: list[list[str]]) -> tuple[list[Span], list[Wait]]:
     spans, waits = [], []
-    for line in text.split("\n"):
-        fields = line.split(_UNIT, len(_FIELDS) - 1)
-        if len(fields) != len(_FIELDS) or not fields[6].isdigit():
+    for row in rows:
+        job, user, partition, nodes, state, eligible, start, end, cpus, name = row
+        # What runs is in the queue; a row without an end may be of a job that nobody has any more.
+        if not start.isdigit() or not end.isdigit():
             continue
-        job, user, partition, nodes, state, eligible, start, end, cpus, name = fields
         begun = int(start)
         known = parse_state(state.partition(" ")[0]).value
-        # What runs is in the queue; a row without an end may be of a job that nobody has any more.
-        if not end.isdigit():
-            continue
         count = int(cpus) if cpus.isdigit() else 0
         spans.append(Span(job, name, user, partition, nodes, begun, int(end), known, count))
         if eligible.isdigit() and begun >= int(eligible):

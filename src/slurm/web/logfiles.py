@@ -12,6 +12,7 @@ import os
 import socket
 import stat
 import threading
+import time
 from dataclasses import dataclass
 
 from slurm.errors import CommandRefused
@@ -20,6 +21,8 @@ from slurm.errors import CommandRefused
 MOST = 256 << 10
 #: Seconds that the file system may take.
 PATIENCE = 15.0
+#: Reads at the same time: in all, and of one owner's files.
+AT_ONCE, AT_ONCE_OF_ONE = 32, 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,6 @@ class Opener:
             ours.close()
             _serve(theirs)  # never returns
         theirs.close()
-        ours.settimeout(PATIENCE)
         self._socket = ours
 
     def stop(self) -> None:
@@ -76,15 +78,25 @@ class Opener:
         return self._ask(path, uid, offset, limit)
 
     def _ask(self, path: str, uid: int, offset: int, limit: int) -> Piece:
-        question = json.dumps([path, uid, offset, limit]).encode() + b"\n"
-        with self._lock:
-            assert self._socket is not None
+        question = json.dumps([path, uid, offset, limit]).encode()
+        # A pair for each question: an answer that comes late finds nobody, and no one waits for
+        # the answer to another's question.
+        ours, theirs = socket.socketpair()
+        with ours:
             try:
-                self._socket.sendall(question)
-                head = json.loads(_line(self._socket))
-                data = _exactly(self._socket, head["length"])
-            except (OSError, ValueError) as error:
+                with theirs, self._lock:
+                    assert self._socket is not None
+                    socket.send_fds(self._socket, [b"%08d" % len(question)], [theirs.fileno()])
+                    self._socket.sendall(question)
+                answer = _all(ours, time.monotonic() + PATIENCE)
+            except TimeoutError:
+                answer = b""
+            except OSError as error:
                 raise CommandRefused(f"{path} could not be read: {error}") from error
+        if not answer:  # its reader ran out of time
+            raise CommandRefused(f"{path} could not be read within {PATIENCE:.0f} s")
+        words, _, data = answer.partition(b"\n")
+        head = json.loads(words)
         if head["refused"]:
             raise CommandRefused(head["refused"])
         return Piece(data, head["start"])
@@ -157,33 +169,40 @@ def _is_link(path: str) -> bool:
 
 
 def _serve(asked: socket.socket) -> None:
-    """Answer questions one by one, each in a child with the owner's rights alone."""
+    """Answer questions, each in a child of its own with the owner's rights alone."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the dashboard
     os.closerange(3, asked.fileno())
     os.closerange(asked.fileno() + 1, 4096)
+    reading: dict[int, int] = {}  # the uid that each child has become
     try:
         while True:
-            question = json.loads(_line(asked))
-            came, gone = os.pipe()
-            if os.fork() == 0:
-                _answer(gone, *question)
+            head, (gone, *_), _, _ = socket.recv_fds(asked, 8, 1)
+            path, uid, offset, limit = json.loads(_exactly(asked, int(head)))
+            for pid in [pid for pid in reading if os.waitpid(pid, os.WNOHANG)[0]]:
+                del reading[pid]
+            # A user's own file system may let every read hang.
+            busy = list(reading.values())
+            refused = ""
+            if len(busy) >= AT_ONCE or busy.count(uid) >= AT_ONCE_OF_ONE:
+                refused = "too many logs are being read: try again in a minute"
+            pid = os.fork()
+            if pid == 0:
+                asked.close()
+                _answer(gone, refused, path, uid, offset, limit)
+            reading[pid] = uid
             os.close(gone)
-            with os.fdopen(came, "rb") as pipe:
-                told = pipe.read()
-            # A child that died, over a file system that hangs, has told nothing whole.
-            died = os.wait()[1] != 0
-            asked.sendall(_packed("it could not be read in time") if died else told)
     except (OSError, ValueError):
         os._exit(0)  # the dashboard is gone
 
 
-def _answer(gone: int, path: str, uid: int, offset: int, limit: int) -> None:
-    refused, piece = "", Piece(b"")
+def _answer(gone: int, refused: str, path: str, uid: int, offset: int, limit: int) -> None:
+    piece = Piece(b"")
     try:
         _become(uid)
-        piece = read_plain(path, offset, limit)
+        if not refused:
+            piece = read_plain(path, offset, limit)
     except CommandRefused as error:
         refused = error.message
     except Exception as error:  # noqa: BLE001 - the one who asks must get an answer
@@ -203,7 +222,7 @@ def _become(uid: int) -> None:
     import pwd
     import signal
 
-    signal.alarm(int(PATIENCE))  # a file system that hangs must not hang those who ask later
+    signal.alarm(int(PATIENCE))  # a read that hangs ends with its question
     try:
         person = pwd.getpwuid(uid)
     except KeyError:
@@ -215,14 +234,15 @@ def _become(uid: int) -> None:
         raise CommandRefused(f"the rights of user {uid} could not be taken on")
 
 
-def _line(connection: socket.socket) -> bytes:
-    found = b""
-    while not found.endswith(b"\n"):
-        byte = connection.recv(1)
-        if not byte:
-            raise OSError("the other side is gone")
-        found += byte
-    return found
+def _all(connection: socket.socket, deadline: float) -> bytes:
+    """All that the other side sends until it closes; at the latest at `deadline`."""
+    found = bytearray()
+    while True:
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        piece = connection.recv(1 << 16)
+        if not piece:
+            return bytes(found)
+        found += piece
 
 
 def _exactly(connection: socket.socket, length: int) -> bytes:

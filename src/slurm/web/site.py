@@ -17,7 +17,7 @@ from slurm.monitor.events import Event
 from slurm.monitor.snapshot import Snapshot
 from slurm.monitor.source import rest_of
 from slurm.web.groups import Group, grouped
-from slurm.web.history import History, parse_past, past_command
+from slurm.web.history import History, past_jobs
 from slurm.web.kept import Bucket, Kept
 from slurm.web.logfiles import Opener
 from slurm.web.sessions import Session
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 QUESTIONS = (40.0, 1.0)
 #: Rendered pages that are kept for other viewers.
 PAGES = 64
+#: Seconds until Slurm's settings are asked for once more: when they are known, and before.
+ASK_AGAIN, ASK_SOON = 120.0, 5.0
 
 
 @dataclass(frozen=True)
@@ -76,9 +78,10 @@ class Site:
     answers: Kept = field(default_factory=lambda: Kept(300, Bucket(*QUESTIONS)))
     pages: Kept = field(default_factory=lambda: Kept(PAGES))
     logs: Kept = field(default_factory=lambda: Kept(PAGES))
-    #: The cluster's name, and what users may not see of each other (`PrivateData`).
+    #: The cluster's name, and what users may not see of each other (`PrivateData`): None until
+    #: Slurm has said so, and then it may be anything.
     name: str = ""
-    private: frozenset[str] = frozenset()
+    private: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         """Nothing is known yet."""
@@ -93,7 +96,7 @@ class Site:
     def start(self) -> None:
         """Listen to the collector, and let it begin."""
         self.collector.listen(self._heard)
-        threading.Thread(target=self._ask_past, name="past", daemon=True).start()
+        threading.Thread(target=self._keep_asking, name="settings", daemon=True).start()
         self.collector.start()
 
     def _heard(self, snapshot: Snapshot, events: Sequence[Event]) -> None:
@@ -104,25 +107,37 @@ class Site:
             with contextlib.suppress(RuntimeError):  # the server is going down
                 self._loop.call_soon_threadsafe(self._wake)
 
-    def _ask_past(self) -> None:
-        """What was before, asked for once; a cluster without accounting has no past."""
+    def _keep_asking(self) -> None:
+        """Ask for the settings, now and again: they may change, and the controller may be away."""
+        past = True
+        while True:
+            with contextlib.suppress(SlurmError, ValueError):
+                past = self._ask(past)
+            time.sleep(ASK_AGAIN if self.private is not None else ASK_SOON)
+
+    def _ask(self, past: bool) -> bool:
+        """Ask once; with `past` also for what was before. Whether the past is still wanted."""
         backend = self.cluster.backend
-        with contextlib.suppress(SlurmError):
-            if backend.kind == "embedded":
-                self.name = "embedded"
-                return
-            rest = rest_of(backend)
-            if rest is not None:
-                self.name = rest("cluster_name")
-                return
-            commands = [show_config_command(), past_command(time.time())]
-            told = [text if code == 0 else "" for code, text, _ in backend.look(commands, 60)]
-            settings = parse_config(told[0]) if told else {}
-            self.name = settings.get("ClusterName", "")
-            words = settings.get("PrivateData", "").lower().split(",")
-            self.private = frozenset(word.strip() for word in words)
-            if len(told) > 1:
-                self.history.add_past(*parse_past(told[1]))
+        if backend.kind == "embedded":
+            self.name, self.private = "embedded", frozenset()
+            return False
+        rest = rest_of(backend)
+        if rest is not None:
+            self.name = rest("cluster_name")
+            return False
+        question = past_jobs(time.time())
+        commands = [show_config_command(), *([question.command] if past else [])]
+        told = [text if code == 0 else "" for code, text, _ in backend.look(commands, 60)]
+        settings = parse_config(told[0]) if told else {}
+        if "ClusterName" not in settings:
+            return past
+        self.name = settings["ClusterName"]
+        words = settings.get("PrivateData", "").lower().split(",")
+        self.private = frozenset(word.strip() for word in words)
+        if len(told) > 1:
+            self.history.add_past(*question.read(told[1]))
+        # A cluster without accounting has no past.
+        return False
 
     # ---- what pages see -------------------------------------------------------------------------
 
@@ -135,8 +150,8 @@ class Site:
         return self._own_part(scene) if self.hides("jobs", session) else scene
 
     def hides(self, what: str, session: Session) -> bool:
-        """Whether Slurm keeps something from other users (`PrivateData`) and so do we."""
-        return bool(session.user) and what in self.private
+        """Whether Slurm keeps something from other users (`PrivateData`), or has not said so."""
+        return bool(session.user) and (self.private is None or what in self.private)
 
     def _own_part(self, scene: Scene) -> Scene:
         user = scene.session.user
