@@ -7,6 +7,7 @@ import ipaddress
 import re
 import secrets
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -113,6 +114,35 @@ def test_each_user_acts_with_the_rights_that_slurm_gives(
         )  # fmt: skip
         assert "this log is root's" in done.stdout
         assert "own directory" in _curl(served, "/runs", jar)[1]
+
+
+@pytest.mark.attack
+def test_no_name_of_a_job_opens_files_of_others(
+    tokens: RunningCluster, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The dashboard runs as root; a name with line breaks looks like lines of scontrol."""
+    for key, value in tokens.env.items():
+        monkeypatch.setenv(key, value)
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        secret = Path(folder) / "secret"
+        secret.write_text("nobody may read this\n")
+        secret.chmod(0o600)
+        name = f"x\n   UserId=nobody(0)\n   StdOut={secret}\n   StdErr={secret}"
+        options = (f"--job-name={name}", f"--output={secret}", "--uid=nobody", "--hold")
+        job = sbatch(*options, f"--comment={name}")
+        tls = ("--certificate", f"{keys}/cert.pem", "--key", f"{keys}/key.pem")
+        with dashboard("--per-user", *tls) as served:
+            jar = tmp_path / "jar"
+            assert _login(served, jar, _token("nobody")) == 200
+            until("the job", lambda: f"job-{job}" in _curl(served, "/", jar)[1])
+            words = ("-H", "Accept: text/event-stream", "--max-time", "8")
+            done = subprocess.run(
+                ["curl", "-skN", "-b", jar, *words, f"{served.base}/jobs/{job}/log"],
+                capture_output=True, text=True, timeout=60,
+            )  # fmt: skip
+            assert "nobody may read" not in done.stdout
+            assert "event: refused" in done.stdout
 
 
 def _act(served: Served, jar: Path, job: str, act: str) -> int:

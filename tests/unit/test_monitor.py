@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 import itertools
+import socket
 import ssl
 import subprocess
 import time
@@ -25,7 +27,7 @@ from slurm.monitor import Collector, JobEvent, NodeEvent, Snapshot, sharing
 from slurm.monitor.collector import BACK_OFF, LONGEST, STALE, pause
 from slurm.monitor.controller import parse_controller
 from slurm.monitor.events import events
-from slurm.monitor.exporter import Exporter, ExporterServer
+from slurm.monitor.exporter import MOST_AT_ONCE, PATIENCE, Exporter, ExporterServer
 from slurm.monitor.exposition import Samples, number, render
 from slurm.monitor.measure import Caps, measure, measure_tally
 from slurm.monitor.nodes import parse_nodes, parse_state
@@ -339,6 +341,21 @@ def _serve(web: WebConfig) -> Iterator[ExporterServer]:
         yield server
         server.shutdown()
         thread.join(30)
+
+
+@pytest.mark.attack
+def test_clients_that_drip_their_requests_keep_no_scrape_out() -> None:
+    serving = contextlib.contextmanager(_serve)
+    with serving(WebConfig()) as server, contextlib.ExitStack() as held:
+        host, port = str(server.server_address[0]), int(server.server_address[1])
+        for _ in range(MOST_AT_ONCE + 8):
+            slow = held.enter_context(socket.create_connection((host, port), timeout=30))
+            slow.sendall(b"GET /metrics HTT")
+        began = time.monotonic()
+        for _ in range(5):
+            with urllib.request.urlopen(server.url, timeout=30) as answer:
+                assert b"slurm_sdk_up" in answer.read()
+        assert time.monotonic() < began + PATIENCE
 
 
 def test_tls_and_passwords_are_those_of_web_yml(certificate: Path) -> None:

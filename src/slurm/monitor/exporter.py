@@ -23,7 +23,7 @@ from slurm.monitor.webconfig import WebConfig
 PORT = 9341
 #: Seconds that a client may keep a connection without saying anything.
 PATIENCE = 10.0
-#: Requests served at the same time; more are turned away at once.
+#: Connections at the same time; one more ends the oldest that has not asked for anything yet.
 MOST_AT_ONCE = 32
 
 _INDEX = b"""<!doctype html><html lang="en"><title>Slurm exporter</title>
@@ -79,6 +79,9 @@ class ExporterServer(ThreadingHTTPServer):
         self.exporter = exporter
         self.web = web
         self._room = threading.BoundedSemaphore(MOST_AT_ONCE)
+        #: Connections whose request has not come whole, the oldest first.
+        self._waiting: dict[socket.socket, None] = {}
+        self._lock = threading.Lock()
         self.address_family = _family(address)
         try:
             super().__init__((address, port), _Request)
@@ -103,23 +106,38 @@ class ExporterServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve in a thread, where there is room."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Serve in a thread; who drips a request byte by byte makes room for the next client."""
+        if not self._room.acquire(blocking=False):
+            with self._lock, contextlib.suppress(OSError, StopIteration):
+                next(iter(self._waiting)).shutdown(socket.SHUT_RDWR)
+            if not self._room.acquire(timeout=1):
+                self.shutdown_request(request)
+                return
+        super().process_request(request, client_address)
+
+    def waits(self, connection: socket.socket, waiting: bool) -> None:
+        """Note whether a connection has asked for something that is not answered yet."""
+        with self._lock:
+            self._waiting.pop(connection, None)
+            if waiting:
+                self._waiting[connection] = None
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """The handshake is made here, in the client's own thread: a slow one delays nobody."""
         try:
             request.settimeout(PATIENCE)
             if self.web.tls is not None:
-                request = self.web.tls.wrap_socket(request, server_side=True)
+                request = self.web.tls.wrap_socket(
+                    request, server_side=True, do_handshake_on_connect=False
+                )
+                self.waits(request, True)
+                request.do_handshake()
             super().process_request_thread(request, client_address)
         except (OSError, ssl.SSLError):
             with contextlib.suppress(OSError):
                 request.close()
         finally:
+            self.waits(request, False)
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -136,6 +154,17 @@ class _Request(BaseHTTPRequestHandler):
     # Prometheus does, the second waits 40 ms for the client's word on the first.
     wbufsize = -1
     disable_nagle_algorithm = True
+
+    def handle_one_request(self) -> None:
+        """Read a request and answer it."""
+        self.server.waits(self.connection, True)
+        super().handle_one_request()
+
+    def parse_request(self) -> bool:
+        """Read the head, after which the client waits for us."""
+        good = super().parse_request()
+        self.server.waits(self.connection, False)
+        return good
 
     def do_GET(self) -> None:
         """Answer one of the few paths there are."""

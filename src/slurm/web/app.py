@@ -21,6 +21,7 @@ from starlette.responses import (
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from slurm.errors import SlurmError
 from slurm.web import cluster_pages, job_page, queue_page, runs_page, time_pages
@@ -71,7 +72,9 @@ def build_app(site: Site, sessions: Sessions, names: frozenset[str], tls: bool) 
         *(Route(path, partial(_page, site, draw, own)) for path, (draw, own) in PAGES.items()),
     ]
     guard = Middleware(Guard, sessions=sessions, names=names, tls=tls)
-    return Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
+    app = Starlette(routes=routes, middleware=[guard], lifespan=lifespan)
+    app.state.sessions = sessions
+    return app
 
 
 # ---- pages --------------------------------------------------------------------------------------
@@ -84,7 +87,7 @@ async def _page(site: Site, draw: Draw, own: bool, request: Request) -> Response
         return PlainTextResponse("this is not a job id", 404)
     render = partial(_rendered, site, draw, own, request, session_of(request))
     if "text/event-stream" in request.headers.get("accept", ""):
-        return _stream(session_of(request), _page_events(site, render))
+        return _Stream(request, _page_events(site, render))
     drawing = asyncio.ensure_future(asyncio.to_thread(render))
     try:
         scene, page = await asyncio.wait_for(asyncio.shield(drawing), FIRST)
@@ -148,20 +151,35 @@ def _about(scene: Scene) -> str:
     )
 
 
-def _stream(session: Session, events: AsyncIterator[tuple[str, Any]]) -> Response:
-    """Server-sent events; a session has so many at a time and no more."""
-    if session.streams >= STREAMS:
-        return PlainTextResponse("too many pages are open", 429, {"Retry-After": "10"})
+class _Stream(Response):
+    """Server-sent events: at most `STREAMS` of a session, and none after its end."""
 
-    async def lines() -> AsyncIterator[str]:
-        session.streams += 1
+    def __init__(self, request: Request, events: AsyncIterator[tuple[str, Any]]) -> None:
+        super().__init__()
+        self._session = session_of(request)
+        self._sessions: Sessions = request.app.state.sessions
+        self._events = events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until the browser leaves or the session ends."""
+        if self._session.streams >= STREAMS:
+            refused = PlainTextResponse("too many pages are open", 429, {"Retry-After": "10"})
+            await refused(scope, receive, send)
+            return
+        self._session.streams += 1
+        answer = StreamingResponse(self._lines(), media_type="text/event-stream")
+        sending = asyncio.ensure_future(answer(scope, receive, send))
         try:
-            async for name, data in events:
-                yield f"event: {name}\ndata: {json.dumps(data)}\n\n"
+            while not sending.done() and self._sessions.find(self._session.id) is self._session:
+                await asyncio.wait({sending}, timeout=TICK)
         finally:
-            session.streams -= 1
+            self._session.streams -= 1
+            sending.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
 
-    return StreamingResponse(lines(), media_type="text/event-stream")
+    async def _lines(self) -> AsyncIterator[str]:
+        async for name, data in self._events:
+            yield f"event: {name}\ndata: {json.dumps(data)}\n\n"
 
 
 async def _log(site: Site, request: Request) -> Response:
@@ -169,7 +187,7 @@ async def _log(site: Site, request: Request) -> Response:
     if not JOB_ID.match(job_id):
         return PlainTextResponse("this is not a job id", 404)
     session = session_of(request)
-    return _stream(session, log_events(site, session, job_id, stream))
+    return _Stream(request, log_events(site, session, job_id, stream))
 
 
 # ---- what changes something ---------------------------------------------------------------------
@@ -212,6 +230,9 @@ async def _login(site: Site, sessions: Sessions, tls: bool, request: Request) ->
     form = await form_of(request)
     if not per_user or form is None:
         return PlainTextResponse("no", 403)
+    peer = request.client.host if request.client is not None else ""
+    if not sessions.may_try(peer):
+        return PlainTextResponse("too many logins from your address", 429, {"Retry-After": "5"})
     jwt = form.get("jwt", "").strip().removeprefix("SLURM_JWT=")
     try:
         user, seconds = await asyncio.to_thread(user_of, jwt)

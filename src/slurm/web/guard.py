@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import time
 from collections.abc import Awaitable, Callable
@@ -14,7 +15,6 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from slurm.web.kept import Bucket
 from slurm.web.sessions import Session, Sessions
 
 #: What browsers are told with every answer: nothing of others, nothing inline, in no frame.
@@ -34,10 +34,8 @@ HEADERS = {
 }
 #: Paths that need no session.
 OPEN = ("/login", "/static/")
-#: Requests without a session, of all clients together: at once, and a second.
-STRANGERS = (30.0, 2.0)
-#: The longest form.
-FORM = 64 << 10
+#: The longest form, and the seconds that it may take to arrive.
+FORM, FORM_SECONDS = 64 << 10, 10.0
 
 
 class Guard:
@@ -48,7 +46,6 @@ class Guard:
         self._sessions = sessions
         self._names = names
         self._tls = tls
-        self._strangers = Bucket(*STRANGERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -66,7 +63,7 @@ class Guard:
             return PlainTextResponse("this host name is not ours", 421)
         session = self._sessions.find(cookie_of(headers, scope))
         scope.setdefault("state", {})["session"] = session
-        if not (session.bucket if session else self._strangers).take():
+        if session is not None and not session.bucket.take():
             return PlainTextResponse("too many requests", 429, {"Retry-After": "5"})
         if scope["method"] not in ("GET", "HEAD") and not _same_origin(headers, self._tls):
             return PlainTextResponse("this request comes from another site", 403)
@@ -141,10 +138,20 @@ def session_of(request: Request) -> Session:
 async def form_of(request: Request) -> dict[str, str] | None:
     """The fields of a form that one of our pages sent; None for what must not be believed."""
     data = b""
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > FORM:
+
+    async def all_of_it() -> bool:
+        nonlocal data
+        async for chunk in request.stream():
+            data += chunk
+            if len(data) > FORM:
+                return False
+        return True
+
+    try:
+        if not await asyncio.wait_for(all_of_it(), FORM_SECONDS):
             return None
+    except asyncio.TimeoutError:
+        return None
     try:
         fields = {
             key: values[0] for key, values in parse_qs(data.decode(), max_num_fields=20).items()

@@ -96,6 +96,7 @@ def prepared(
     import uvicorn
 
     from slurm.web.app import build_app
+    from slurm.web.connections import Connection
 
     asked.check()
     opener = Opener()
@@ -121,7 +122,10 @@ def prepared(
             server_header=False,
             proxy_headers=False,
             lifespan="on",
+            http=Connection,
+            # Above what `Connection` keeps, for it closes those that wait for nothing first.
             limit_concurrency=500,
+            ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
             timeout_graceful_shutdown=2,
             ssl_certfile=asked.certificate,
             ssl_keyfile=asked.key,

@@ -10,6 +10,7 @@ import secrets
 import subprocess
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -24,6 +25,10 @@ SESSION_LIFE = 7 * 86400.0
 MOST_SESSIONS = 200
 #: Requests of one session: at once, and a second.
 BURST, RATE = 120.0, 20.0
+#: Tokens that one address may try: at once, and a second. Each costs a question to Slurm.
+TRIES = (10.0, 0.5)
+#: Addresses that are remembered.
+MOST_ADDRESSES = 4096
 #: Streams of one session, each a page or a log that is open.
 STREAMS = 24
 
@@ -52,6 +57,7 @@ class Sessions:
         self._lock = threading.Lock()
         self._links: dict[str, float] = {}
         self._open: dict[str, Session] = {}
+        self._tries: OrderedDict[str, Bucket] = OrderedDict()
 
     def link(self) -> str:
         """A token that lets one browser in, once."""
@@ -85,6 +91,15 @@ class Sessions:
                 del self._open[id]
                 return None
             return session
+
+    def may_try(self, peer: str) -> bool:
+        """Whether an address may try one more token now; one that floods harms itself alone."""
+        with self._lock:
+            bucket = self._tries.setdefault(peer, Bucket(*TRIES, self._clock))
+            self._tries.move_to_end(peer)
+            while len(self._tries) > MOST_ADDRESSES:
+                self._tries.popitem(last=False)
+            return bucket.take()
 
     def close(self, session: Session) -> None:
         """End a session."""
