@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -79,6 +78,8 @@ class Detail:
         found = re.match(r"(.+)\(([0-9]+)\)\Z", self.told("UserId"))
         if found is None or found[1] != self.user:
             return None
+        import pwd
+
         try:
             return int(found[2]) if pwd.getpwnam(found[1]).pw_uid == int(found[2]) else None
         except KeyError:
