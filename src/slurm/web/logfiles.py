@@ -194,22 +194,26 @@ def _serve(asked: socket.socket) -> None:
             reading[pid] = uid
             os.close(gone)
     except (OSError, ValueError):
-        os._exit(0)  # the dashboard is gone
+        pass  # the dashboard is gone
+    finally:
+        os._exit(0)  # whatever happened: this process must never go on as a dashboard
 
 
 def _answer(gone: int, refused: str, path: str, uid: int, offset: int, limit: int) -> None:
     piece = Piece(b"")
     try:
-        _become(uid)
-        if not refused:
-            piece = read_plain(path, offset, limit)
-    except CommandRefused as error:
-        refused = error.message
-    except Exception as error:  # noqa: BLE001 - the one who asks must get an answer
-        refused = f"{path} could not be read: {type(error).__name__}"
-    with os.fdopen(gone, "wb") as pipe:
-        pipe.write(_packed(refused, piece))
-    os._exit(0)
+        try:
+            _become(uid)
+            if not refused:
+                piece = read_plain(path, offset, limit)
+        except CommandRefused as error:
+            refused = error.message
+        except Exception as error:  # noqa: BLE001 - the one who asks must get an answer
+            refused = f"{path} could not be read: {type(error).__name__}"
+        with os.fdopen(gone, "wb") as pipe:
+            pipe.write(_packed(refused, piece))
+    finally:
+        os._exit(0)
 
 
 def _packed(refused: str, piece: Piece = Piece(b"")) -> bytes:  # noqa: B008 - a frozen value
@@ -222,6 +226,7 @@ def _become(uid: int) -> None:
     import pwd
     import signal
 
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(PATIENCE))  # a read that hangs ends with its question
     try:
         person = pwd.getpwuid(uid)
