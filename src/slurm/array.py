@@ -130,9 +130,14 @@ class ArrayJob(Sequence[Job[T]]):
 
     # ---- what became of them --------------------------------------------------------------------
 
+    def _refresh(self) -> None:
+        """Read each run that holds an open job once."""
+        for run in {job.run for job in self._jobs if not job.settled}:
+            self.cluster._watcher.refresh_run(run)
+
     def done(self) -> bool:
         """Whether all are over."""
-        self.cluster._watcher.refresh_run(self.run)
+        self._refresh()
         return all(job.settled for job in self._jobs)
 
     @property
@@ -149,7 +154,7 @@ class ArrayJob(Sequence[Job[T]]):
     @property
     def progress(self) -> Progress:
         """How far it is."""
-        self.cluster._watcher.refresh_run(self.run)
+        self._refresh()
         done = sum(job.settled for job in self._jobs)
         good = sum(job.succeeded for job in self._jobs)
         return Progress(len(self._jobs), done, good, done - good)
@@ -172,14 +177,19 @@ class ArrayJob(Sequence[Job[T]]):
         """
         from slurm.resubmission import resubmit
 
-        again = [i for i, job in enumerate(self._jobs) if job.settled and not job.succeeded]
-        if not again:
-            return self
-        fresh = resubmit(self.cluster, self.run, [self._jobs[i].index for i in again], options)
         jobs = list(self._jobs)
-        for position, job in zip(again, fresh, strict=True):
-            jobs[position] = job
-        return ArrayJob(self.cluster, fresh.run, self.name, jobs)
+        # An index means something only within its run, and these jobs may belong to several.
+        again: dict[str, list[int]] = {}
+        for position, job in enumerate(jobs):
+            if job.settled and not job.succeeded:
+                again.setdefault(job.run, []).append(position)
+        newest = self.run
+        for run, positions in again.items():
+            fresh = resubmit(self.cluster, run, [jobs[p].index for p in positions], options)
+            newest = fresh.run
+            for position, job in zip(positions, fresh, strict=True):
+                jobs[position] = job
+        return ArrayJob(self.cluster, newest, self.name, jobs) if again else self
 
     def known_states(self) -> Counter[JobState]:
         """How many are in each state as far as this process knows, without looking."""

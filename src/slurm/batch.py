@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slurm.job import Job
 from slurm.kept import KeptCall
 from slurm.packaging.arguments import Call
-from slurm.recall import name_call, name_of, recall_call
+from slurm.recall import name_call, name_of, recall_call, target_name
 
 if TYPE_CHECKING:
     from slurm.submission import Submitter
@@ -67,7 +67,9 @@ class Batch:
             dependency=bool(upstream),
             workflow=submitter.task.is_workflow,
         )
-        job.call_name = name_call(cluster, kept.code.function.target, kept.content)
+        if cluster._journal is not None:
+            target = target_name(submitter.task.unwrapped, kept.code.function.target)
+            job.call_name = name_call(cluster, target, kept.content)
         job.kept = self
         with self._lock:
             self._last = time.monotonic()

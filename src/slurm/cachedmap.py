@@ -13,7 +13,7 @@ from slurm.job import Job
 from slurm.model.packs import Pack
 from slurm.packed import PackedArray, Place
 from slurm.packed_run import VALUE, PackedRun
-from slurm.recall import name_call, recall_each, recall_places
+from slurm.recall import call_content, name_call, recall_each, recall_places, target_name
 
 if TYPE_CHECKING:
     from slurm.packaging.arguments import Call
@@ -51,8 +51,12 @@ def _names(
     if cluster._journal is None or not calls:
         return []
     code, arguments = submitter.ship(calls, common, array=True)
-    content = [(blob, *arguments.shared) for blob in arguments.blobs]
-    named = [name_call(cluster, how + code.function.target, one) for one in content]
+    target = how + target_name(submitter.task.unwrapped, code.function.target)
+    content = [
+        call_content([call], common, (blob, *arguments.shared))
+        for call, blob in zip(calls, arguments.blobs, strict=True)
+    ]
+    named = [name_call(cluster, target, one) for one in content]
     return [name for name in named if name is not None]
 
 

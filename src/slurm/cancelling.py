@@ -22,10 +22,8 @@ def cancel(cluster: Cluster, jobs: Sequence[Job[Any]], children: bool) -> int:
     _stop_retries(cluster, asked)
     for job in asked:
         job.watch()
+    unsent = _stop_unsent(cluster, asked)
     known = [job.key for job in asked if job.key is not None]
-    unsent = [job for job in asked if job.key is None]
-    for run in {job.run for job in unsent}:
-        cluster.backend.stop_parts(run)
     count = len(cluster.backend.request("cancel", known)) if known else 0
     count += sum(cluster.backend.cancel_below(job.run, job.index) for job in above)
     for job in asked:
@@ -34,6 +32,21 @@ def cancel(cluster: Cluster, jobs: Sequence[Job[Any]], children: bool) -> int:
     for job in unsent:
         job.give_up()
     return count + len(unsent)
+
+
+def _stop_unsent(cluster: Cluster, jobs: Sequence[Job[Any]]) -> list[Job[Any]]:
+    """Cancel those whose part of a long map is not submitted yet; the others of it go on."""
+    runs: dict[str, list[Job[Any]]] = {}
+    for job in jobs:
+        if job.key is None:
+            runs.setdefault(job.run, []).append(job)
+    for run, unsent in runs.items():
+        ids = cluster.backend.stop_parts(run, [job.index for job in unsent])
+        for job in unsent:
+            sent = ids.get(job.part.number if job.part is not None else 0)
+            if sent is not None and job.key is None:  # it went out meanwhile
+                job.assign(sent)
+    return [job for unsent in runs.values() for job in unsent if job.key is None]
 
 
 def _stop_retries(cluster: Cluster, jobs: Sequence[Job[Any]]) -> None:

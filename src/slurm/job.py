@@ -271,12 +271,12 @@ class Job(JobView[T], Generic[T]):
         self.evidence = Evidence(seen.ranks, seen.requeue, seen.every_rank)
         self.notes = Notes(untrusted=self.notes.untrusted)
 
-    def give_up(self) -> None:
+    def give_up(self, reason: str = "") -> None:
         """End a job that was never submitted, as cancelled."""
         self.kept = None
         if not self.settled:
             self.evidence.status = JobStatus(
-                "", "CANCELLED", "", "", None, None, None, None, None, 0, "", self.name
+                "", "CANCELLED", reason, "", None, None, None, None, None, 0, "", self.name
             )
             self.cluster._watcher.forget(self)
             self.settle(Verdict.FAILED)

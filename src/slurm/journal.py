@@ -57,6 +57,10 @@ class Journal:
             self._add(entry)
 
     def _add(self, entry: Entry) -> None:
+        for name in entry.calls:
+            before = self._places.get(name)
+            if before is not None and before[0].run != entry.run:
+                self._entries.pop(before[0].run, None)  # it was noted, and never submitted
         self._entries[entry.run] = entry
         self._places.update({name: (entry, at) for at, name in enumerate(entry.calls)})
 
@@ -98,6 +102,11 @@ class Journal:
         """Where a call stands among all of this attempt; -1: it was not made yet."""
         name = entry.calls[min(index, len(entry.calls) - 1)] if entry.calls else ""
         return self._order.get(name, -1)
+
+    def holds(self, run: str) -> bool:
+        """Whether a run of this name is noted already."""
+        with self._lock:
+            return run in self._entries
 
     def note(self, calls: Sequence[str], task: str, run: str) -> None:
         """Note a submission before it is made."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm.job import Job
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
+from slurm.recall import call_content
 from slurm.returned import elements
 
 if TYPE_CHECKING:
@@ -51,9 +52,10 @@ class KeptCall:
         return ("kept", name)
 
     @property
-    def content(self) -> tuple[bytes, ...]:
+    def content(self) -> Sequence[bytes]:
         """The bytes of the arguments, for telling calls apart."""
-        return (*self._shipped.blobs, *self._shipped.shared)
+        shipped = (*self._shipped.blobs, *self._shipped.shared)
+        return call_content([self._call], {}, shipped, self._refer)
 
     def call(self, large: dict[str, Any]) -> Call:
         """The call to be sent; `large` holds what several calls share, by content."""

@@ -35,6 +35,13 @@ class Plan:
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
 
+    def renamed(self, place: str) -> Plan:
+        """The same plan for a run of another name; `place` is relative to the base."""
+        old = self.submission
+        run = f"{old.base}/{place}"
+        workdir = run if old.workdir == old.run else old.workdir
+        return replace(self, submission=replace(old, run=run, workdir=workdir))
+
     @property
     def environment(self) -> Environment:
         """How Python starts on the node."""
@@ -123,7 +130,7 @@ class Plan:
             "dependency": self.submission.dependency,
             "workflow": self.function.workflow,
             "container": self.environment.details.get("image"),
-            "upstream": sorted({job.run for one in self.upstream for job in one.jobs}),
+            "upstream": sorted(set().union(*(one.runs for one in self.upstream))),
             "retry": policy,
             "returns": policy is not None or any(map(may_return, self.upstream)),
             "submitted": submitted,
@@ -134,5 +141,5 @@ class Plan:
 
 def options_set(script: str) -> list[str]:
     """The sbatch options that the script sets, for which SBATCH_* variables must not speak."""
-    lines = [line for line in script.splitlines() if line.startswith("#SBATCH --")]
+    lines = [line for line in script.split("\n") if line.startswith("#SBATCH --")]
     return [line[len("#SBATCH --") :].partition("=")[0] for line in lines]

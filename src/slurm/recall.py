@@ -7,7 +7,11 @@ does not matter which calls went out together then, and which would today.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import hashlib
+import io
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
@@ -17,8 +21,62 @@ from slurm.metadata import read_metadata
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.journal import Entry, Journal
-    from slurm.packaging.arguments import ShippedArguments
+    from slurm.packaging.arguments import Call
     from slurm.packed_run import PackedRun
+
+
+#: In a pickle that holds classes or functions by value: classes get random ids there.
+_BY_VALUE = b"cloudpickle"
+
+
+def target_name(function: Any, target: str) -> str:
+    """What stands for the function in the name of a call: a closure and an object have content."""
+    if isinstance(function, types.FunctionType) and not function.__closure__:
+        return target
+    with contextlib.suppress(Exception):  # pickles objects of any class
+        return f"{target} {hashlib.blake2b(_steady(function), digest_size=12).hexdigest()}"
+    return target
+
+
+def call_content(
+    calls: Sequence[Call],
+    common: Mapping[str, Any],
+    shipped: Sequence[bytes],
+    refer: Callable[[Any], Any] | None = None,
+) -> Sequence[bytes]:
+    """The bytes that tell calls apart, the same in each process; `shipped` is how they travel.
+
+    `refer` says what stands for a Job.
+    """
+    if not any(_BY_VALUE in blob for blob in shipped):
+        return shipped
+    try:
+        values = [(list(call.args), dict(call.kwargs)) for call in calls]
+        return (_steady((values, dict(common)), refer),)
+    except Exception:  # noqa: BLE001 - pickles objects of any class
+        return shipped
+
+
+def _steady(value: Any, refer: Callable[[Any], Any] | None = None) -> bytes:
+    """A value as bytes for comparison only: classes count by their names."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def persistent_id(self, obj: Any) -> Any:
+            find = getattr(type(obj), "__slurm_reference__", None)
+            if find is None:
+                return None
+            return find(obj) if refer is None else refer(obj)
+
+        def reducer_override(self, obj: Any) -> Any:
+            made = super().reducer_override(obj)
+            if made is NotImplemented or not isinstance(obj, type):
+                return made
+            return str, (f"{obj.__module__}:{obj.__qualname__}",)
+
+    buffer = io.BytesIO()
+    Pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
 
 
 def name_call(cluster: Cluster, target: str, content: Iterable[bytes]) -> str | None:
@@ -85,14 +143,14 @@ def recall_places(cluster: Cluster, names: Sequence[str]) -> dict[int, tuple[Pac
 def once(
     cluster: Cluster,
     target: str,
-    arguments: ShippedArguments,
+    content: Callable[[], Sequence[bytes]],
     submit: Callable[[Sequence[str]], list[Job[Any]]],
 ) -> list[Job[Any]]:
     """Submit a map, unless an earlier attempt of the workflow around it has."""
     journal = cluster._journal
     if journal is None:
         return submit(())
-    name = journal.name(f"{target}*", (*arguments.blobs, *arguments.shared))
+    name = journal.name(f"{target}*", content())
     place = journal.find(name)
     jobs = None if place is None else recall_run(cluster, journal, place[0])
     if jobs is None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +10,6 @@ from slurm.array import ArrayJob
 from slurm.handles import make_array
 from slurm.metadata import read_metadata
 from slurm.model.again import Retry
-from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
 from slurm.packaging import Prepared
@@ -45,7 +42,7 @@ def resubmit(
     chosen = [blobs[index] for index in indexes]
     name = str(metadata.get("task", run))
     packing, count, throttle = plan_packs(pack, len(chosen), merged, _throttle(merged))
-    place = cluster._place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
+    place = cluster._place(sending.new_run_name(name))
     submission = Submission(
         run=f"{cluster.base}/{place}",
         base=cluster.base,
@@ -70,7 +67,7 @@ def resubmit(
     jobs = once(
         cluster,
         function.target,
-        arguments,
+        lambda: (*arguments.blobs, *arguments.shared),
         lambda names: sending.send(cluster, plan, rundir.encode_arguments(chosen), names=names),
     )
     return make_array(cluster, jobs[0].run, name, jobs)

@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import errors, rundir
+from slurm.api.backend import RunExists
 from slurm.cache import keys_file
 from slurm.callbacks.following import follow, submitting, tell_child
 from slurm.callbacks.travel import callbacks_file
@@ -21,6 +22,7 @@ from slurm.importing import imported_now
 from slurm.inheritance import SECTION, describe
 from slurm.job import Job
 from slurm.journal import metadata_of
+from slurm.model.ids import make_run_name
 from slurm.packaging import pickling
 from slurm.packaging.sdk import bring_sdk, sdk_place
 from slurm.plan import Plan, options_set
@@ -30,6 +32,14 @@ if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
 R = TypeVar("R")
+
+#: How many names are tried for a run.
+_NAMES = 5
+
+
+def new_run_name(task: str) -> str:
+    """A name for a run that begins now."""
+    return make_run_name(task, time.localtime(), os.urandom(3).hex())
 
 
 def send(
@@ -42,11 +52,21 @@ def send(
     """Submit a plan in one round trip; one job for each of its calls."""
     refuse_on_import(plan.name)
     journal = cluster._journal
-    if journal is not None:
-        journal.note(names, plan.name, plan.submission.relative)
-    with submitting(cluster, plan) as told:
-        jobs = _submit(cluster, plan, arguments)
-        told += jobs
+    for left in reversed(range(_NAMES)):
+        if journal is not None:
+            while journal.holds(plan.submission.relative):
+                plan = plan.renamed(cluster._place(new_run_name(plan.name)))
+            journal.note(names, plan.name, plan.submission.relative)
+        try:
+            with submitting(cluster, plan) as told:
+                jobs = _submit(cluster, plan, arguments)
+                told += jobs
+            break
+        except RunExists:
+            if not left:
+                raise
+            # Names are drawn by lot: two clients may draw the same one in the same second.
+            plan = plan.renamed(cluster._place(new_run_name(plan.name)))
     if journal is not None:
         journal.keep(plan.submission.relative, jobs)
         tell_child(cluster, journal, jobs)
@@ -129,7 +149,7 @@ def _files(
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
-    if len(plan.scripts) > 1 or rundir.awaited_runs(plan.script):
+    if len(plan.scripts) > 1 or rundir.awaited(plan.script):
         files[rundir.NEXT] = render_next_script(submission).encode()
     return files
 
@@ -161,7 +181,13 @@ def _smaller(cluster: Cluster, plan: Plan) -> Plan | None:
         return None
     count = sum(part.size for part in plan.cut.parts)
     cut = cluster._cut(count, plan.submission.throttle is not None, ask=True)
-    return None if cut == plan.cut else replace(plan, cut=cut)
+    if cut == plan.cut:
+        return None
+    dependency = plan.submission.dependency
+    if dependency is not None:
+        # Slurm's aftercorr knows the numbers of one array; each element looks after its own.
+        dependency = dependency.replace("aftercorr:", "afterany:")
+    return replace(plan, cut=cut, submission=replace(plan.submission, dependency=dependency))
 
 
 def _secret_values(options: dict[str, object]) -> dict[str, str]:

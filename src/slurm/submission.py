@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -12,11 +12,10 @@ from slurm import errors, rundir, sending
 from slurm.array import ArrayJob
 from slurm.cache import submit_cached
 from slurm.callbacks.following import follow, preparing
-from slurm.dependencies import Dependency, returning
+from slurm.dependencies import Dependency, pair, returning
 from slurm.dependencies import render as render_dependency
 from slurm.handles import make_array
 from slurm.job import Job
-from slurm.model.ids import make_run_name
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, plan_packs
 from slurm.packaging import (
@@ -33,7 +32,7 @@ from slurm.packaging.function import ShippedFunction, context_parameter, ship_fu
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_hash
 from slurm.plan import Plan
-from slurm.recall import once
+from slurm.recall import call_content, once, target_name
 from slurm.rendering import Submission
 from slurm.retry import with_requeue
 from slurm.task import Task
@@ -129,6 +128,10 @@ class Submitter(Generic[P, T]):
     ) -> ArrayJob[T]:
         """Submit one call per item, as an array; with `pack` many items share one job."""
         calls = self._calls(items, unpack)
+        first = next(calls, None)
+        if first is None:
+            return self._none(pack)
+        calls = itertools.chain((first,), calls)
         if self.cluster.backend_type == "debug":
             from slurm.debug import debug_map
 
@@ -139,14 +142,21 @@ class Submitter(Generic[P, T]):
             limit = self._throttle(max_concurrent)
             return cached_map(self, list(calls), limit, common or {}, pack)
         limit = self._throttle(max_concurrent)
-        shipped = self.ship(calls, common or {}, array=True)
+        named = self.cluster._journal is not None
+        kept = list(calls) if named else []
+        shipped = self.ship(kept or calls, common or {}, array=True)
 
         def submit(names: Sequence[str]) -> list[Job[T]]:
             plan = self.plan_shipped(shipped, limit, array=True, pack=pack)
             return self.send(plan, names=names)
 
         code, arguments = shipped
-        jobs = once(self.cluster, code.function.target, arguments, submit)
+        jobs = once(
+            self.cluster,
+            target_name(self.task.unwrapped, code.function.target) if named else "",
+            lambda: call_content(kept, common or {}, (*arguments.blobs, *arguments.shared)),
+            submit,
+        )
         return make_array(self.cluster, jobs[0].run, jobs[0].name, jobs)
 
     def plan(self, *args: P.args, **kwargs: P.kwargs) -> Plan:
@@ -171,7 +181,19 @@ class Submitter(Generic[P, T]):
         )
 
     def _calls(self, items: Iterable[Any], unpack: bool) -> Iterator[Call]:
-        return (call_of(item, unpack) for item in items_of(items, f"{self.task.name}.map"))
+        calls = (call_of(item, unpack) for item in items_of(items, f"{self.task.name}.map"))
+        if any(condition.kind == "aftercorr" for condition in self.after):
+            return iter(pair(self.after, list(calls)))
+        return calls
+
+    def _none(self, pack: int | str | None) -> ArrayJob[T]:
+        """The array of a map over no items: nothing is submitted, and it is done."""
+        if pack is None:
+            return ArrayJob(self.cluster, "", self.task.name, ())
+        from slurm.cachedmap import FoundItems
+        from slurm.packed import PackedArray
+
+        return PackedArray(FoundItems(self.cluster, self.task.name, ()), ())
 
     def _throttle(self, max_concurrent: int | None) -> object:
         throttle = max_concurrent or self.options.get("array_throttle")
@@ -248,7 +270,8 @@ class Submitter(Generic[P, T]):
         count = len(arguments.blobs)
         if array and not count:
             raise errors.UsageError(
-                f"{self.task.name}.map was given no items", hint="map over at least one"
+                f"{self.task.name}.map was given no items: nothing would be submitted",
+                hint="plan it with at least one item",
             )
         packing, count, throttle = plan_packs(pack, count, self.options, throttle)
         conditions = self.after
@@ -256,8 +279,10 @@ class Submitter(Generic[P, T]):
             kind = "afterany" if loose else "afterok"
             conditions = () if loose else conditions
             conditions = (*conditions, Dependency(kind, arguments.upstream))
+        cut = cluster._cut(count, bool(throttle)) if array else None
+        whole = cut is not None and len(cut.parts) == 1
         name = str(self.options.get("job_name") or self.task.name)
-        run = cluster._place(make_run_name(name, time.localtime(), os.urandom(3).hex()))
+        run = cluster._place(sending.new_run_name(name))
         submission = Submission(
             run=f"{cluster.base}/{run}",
             base=cluster.base,
@@ -266,14 +291,15 @@ class Submitter(Generic[P, T]):
             workdir=_workdir(cluster, run, self.options),
             environment=code.prepared.environment,
             options=_absolute_logs(cluster, self.options),
-            dependency=render_dependency(cluster, conditions, count if array else None),
+            dependency=render_dependency(
+                cluster, conditions, array, count if whole and packing is None else None
+            ),
             throttle=throttle if isinstance(throttle, int) else None,
             pack=packing,
             step=cluster._steps,
             workflow=self.task.is_workflow,
         )
         check_one_process(packing, submission.ranks)
-        cut = cluster._cut(count, bool(throttle)) if array else None
         return Plan(name, submission, code.function, arguments, cut, conditions, code.prepared)
 
     def send(self, plan: Plan, watch: bool = True, names: Sequence[str] = ()) -> list[Job[T]]:

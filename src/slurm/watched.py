@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.api.backend import Wanted
+from slurm.model.ids import expand_array_spec
 from slurm.silence import Beats
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ class Notes:
         seen.exit_for = None if seen.exit_at is None else now - seen.exit_at
 
 
+def _part(job: Job[Any]) -> int:
+    """The part of its run that a call belongs to."""
+    return job.part.number if job.part else 0
+
+
 class WatchedRun:
     """An open run; whoever calls holds the watcher's lock."""
 
@@ -74,7 +80,7 @@ class WatchedRun:
         #: Takes in the outcomes of a packed map's items.
         self.packed: PackedRun | None = None
         #: Calls whose part is not submitted yet, by part.
-        self.waiting: dict[int, list[Job[Any]]] = {}
+        self.waiting: dict[int, dict[int, Job[Any]]] = {}
         #: Whether a job of it may be followed by another one.
         self.returning = False
         #: Calls that are over for the scheduler, while their record is awaited.
@@ -92,7 +98,7 @@ class WatchedRun:
         self.packed = job.packed
         self.returning = self.returning or job.again is not None
         if job.key is None:
-            self.waiting.setdefault(job.part.number if job.part else 0, []).append(job)
+            self.waiting.setdefault(_part(job), {})[job.index] = job
 
     def drop(self, job: Job[Any]) -> None:
         """Watch a call no more."""
@@ -102,8 +108,11 @@ class WatchedRun:
 
     def wait_no_more(self, job: Job[Any]) -> None:
         """A call whose part was not submitted is not going to be."""
-        kept = {part: [j for j in jobs if j is not job] for part, jobs in self.waiting.items()}
-        self.waiting = {part: jobs for part, jobs in kept.items() if jobs}
+        jobs = self.waiting.get(_part(job), {})
+        if jobs.get(job.index) is job:
+            del jobs[job.index]
+            if not jobs:
+                del self.waiting[_part(job)]
 
     @property
     def has_parts(self) -> bool:
@@ -156,7 +165,7 @@ class WatchedRun:
 
     def _take_ids(self, answer: dict[str, Any]) -> None:
         for part, job_id in answer["parts"]:
-            for job in self.waiting.pop(part, ()):
+            for job in self.waiting.pop(part, {}).values():
                 job.assign(job_id)
                 # It may have begun before its id was known here: all is read once more.
                 self.seen = {}
@@ -167,6 +176,16 @@ class WatchedRun:
                 self.seen = {}
                 self.unclear.discard(job.index)
                 self.moved_at = time.monotonic()
+
+    def never(self, answer: dict[str, Any]) -> list[tuple[Job[Any], str]]:
+        """The calls that were cancelled before their part was submitted, each with the reason."""
+        found = []
+        for spec, reason in answer["cancelled"] if self.waiting else ():
+            every = spec == "*"
+            indexes = set() if every else set(expand_array_spec(spec))
+            jobs = [job for part in self.waiting.values() for job in part.values()]
+            found += [(job, reason) for job in jobs if every or job.index in indexes]
+        return found
 
     def _take_events(self, texts: list[bytes]) -> set[int]:
         touched = set()

@@ -216,6 +216,8 @@ class Watcher:
         with self._lock:
             # Only what is new can change a judgement, and what waits for its record.
             self._judge_all(run, run.take_in(answer) | run.unclear)
+            for job, reason in run.never(answer):
+                job.give_up(reason)
             self._active_at = max(self._active_at, run.moved_at)
             self._ask_dependants()
             if not run.seen:

@@ -71,13 +71,11 @@ def test_a_generator_is_fine_and_one_that_raises_submits_nothing(cluster: Cluste
     assert set(Path(cluster.base).iterdir()) == before
 
 
-def test_no_items_and_items_that_cannot_be_sent_are_refused_by_number(cluster: Cluster) -> None:
+def test_items_that_cannot_be_sent_are_refused_by_number(cluster: Cluster) -> None:
     with pytest.raises(slurm.UsageError, match=r"square.map: 5 is not a series of items"):
         square.map(5)  # type: ignore[arg-type]
     with pytest.raises(slurm.UsageError, match=r"square.starmap: 2 is not a series of items"):
         square.starmap([(1,), 2])  # type: ignore[list-item]
-    with pytest.raises(slurm.UsageError, match="no items"):
-        square.map([])
     with pytest.raises(slurm.UnpicklableArgument, match="item 2: argument 'x'"):
         square.map([1, 2, (i for i in [])])
     with pytest.raises(TypeError, match=r"item 1: .*missing"):
@@ -249,7 +247,9 @@ def test_aftercorr_needs_arrays_of_one_length(cluster: Cluster) -> None:
     with pytest.raises(slurm.UsageError, match="same length"):
         square.after(nap.map([0.1, 0.1]), kind="aftercorr").map([1, 2, 3])
     with pytest.raises(slurm.UsageError, match="same length"):
-        square.after(nap(0.1), kind="aftercorr")(1)
+        square.after(nap(0.1), kind="aftercorr").map([1])
+    with pytest.raises(slurm.UsageError, match="single call"):
+        square.after(first, kind="aftercorr")(1)
 
 
 def test_dependants_of_failures_end_at_once_and_those_that_waited_for_one_run(

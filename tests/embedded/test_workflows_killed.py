@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import time
@@ -232,6 +233,57 @@ def test_arguments_are_known_again_whatever_their_order_in_memory(
 
     assert uses_a_set().result(WAIT) == 50
     assert (tmp_path / "runs").read_text() == "s\n"
+
+
+class Adder:
+    def __init__(self, plus: int) -> None:
+        self.plus = plus
+
+    def __call__(self, x: int, folder: str) -> int:
+        count.local(f"object{self.plus}", folder)
+        return x + self.plus
+
+
+def add(x: int, y: int, folder: str) -> int:
+    count.local(f"partial{x}", folder)
+    return x + y
+
+
+def test_calls_of_objects_partials_and_with_inner_classes_are_known_again(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Their addresses, and the ids that pickled classes get, change with each process."""
+    where = str(tmp_path)
+
+    @workflow
+    def odd(ctx: WorkflowContext) -> list[Any]:
+        class Point:
+            def __init__(self, x: int) -> None:
+                self.x = x
+
+        @task
+        def read(point: Any, folder: str) -> int:
+            count.local(f"class{point.x}", folder)
+            return int(point.x)
+
+        calls = [
+            task(Adder(1))(1, where),
+            task(Adder(2))(1, where),
+            task(functools.partial(add, 3))(1, where),
+            task(functools.partial(add, 4))(1, where),
+            read(Point(5), where),
+            *read.map([(Point(6), where), (Point(7), where)]),
+            *task(functools.partial(add, 8)).map([(1, where)]),
+        ]
+        values = [job.result() for job in calls]
+        if ctx.attempt == 0:
+            die()
+        return values
+
+    assert odd().result(WAIT) == [2, 3, 4, 5, 5, 6, 7, 9]
+    names = ["class5", "class6", "class7", "object1", "object2"]
+    names += ["partial3", "partial4", "partial8"]
+    assert sorted((tmp_path / "runs").read_text().split()) == names
 
 
 def test_a_nested_workflow_that_dies_finds_its_own_children(

@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, listing, one_job, parts, retries, runtimes, upkeep, whole
+from slurm.api import family, listing, one_job, parts, retries, run_files, runtimes, upkeep, whole
 from slurm.api import slurm_commands as commands
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import part_ids
@@ -112,10 +112,13 @@ class Agent:
         folder = inbox.inbox_folder(self.path(allocation), job.partition(";")[0])
         inbox.tell(folder, list(words), text)
 
-    def stop_parts(self, run: str) -> None:
-        """Submit no more parts of a long map."""
-        path = os.path.join(self.path(run), rundir.STOPPED)
-        rundir.write_atomically(path, b"", sync=False)
+    def stop_parts(self, run: str, spec: str) -> List[Tuple[int, str]]:
+        """Cancel calls whose parts are not submitted yet; the ids of the parts that were meanwhile.
+
+        Whoever submits a part looks for such calls once it has: one of both sees the other.
+        """
+        run_files.cancel_unsent(self.path(run), spec)
+        return list(part_ids(self.path(run)).items())
 
     def resume(self, *submission: Any) -> List[Tuple[int, str]]:
         """Like `submit`, for a run that an earlier attempt may have submitted already."""
@@ -331,6 +334,7 @@ class Agent:
             answer["missing"] = str(error)
         answer["beats"] = self._beats(path) if beats else None
         answer["parts"] = list(part_ids(path).items()) if parts else []
+        answer["cancelled"] = run_files.cancelled(path) if parts else []
         answer["again"] = retries.progress(path) if parts else None
         answer["seen"] = sizes
         return answer
@@ -347,7 +351,9 @@ class Agent:
         """Retry these calls no more."""
         for run, index in calls:
             path = os.path.join(self.path(run), rundir.no_retry_name(index))
-            rundir.write_atomically(path, b"", sync=False)
+            # Where the run is gone, so is the policy by which it would be retried.
+            with contextlib.suppress(FileNotFoundError):
+                rundir.write_atomically(path, b"", sync=False)
 
     def cache_lookup(self, keys: Sequence[str]) -> Tuple[Dict[str, Any], Dict[str, bytes]]:
         """Where the values of calls lie that were made before, by cache key."""

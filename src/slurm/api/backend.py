@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from slurm import errors
 from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
+from slurm.model.ids import collapse_array_spec
+
+
+class RunExists(errors.RunDirError):
+    """Another run has this name: the submission is made again under another one."""
+
 
 #: What the agent calls it -> what the user gets.
 _ERRORS: dict[str, type[errors.SlurmError]] = {
@@ -20,6 +26,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
     "timeout": errors.SchedulerUnreachable,
     "missing": errors.NoScheduler,
     "rundir": errors.RunDirError,
+    "exists": RunExists,
     "not-found": errors.RunNotFound,
     "ambiguous": errors.AmbiguousRun,
     "untrusted": errors.UntrustedRun,
@@ -36,6 +43,7 @@ _ERRORS: dict[str, type[errors.SlurmError]] = {
 _HINTS = {
     "unreachable": "check that slurmctld runs: scontrol ping. Running jobs are not affected",
     "timeout": "nothing was submitted twice; look with cluster.attach(run) once Slurm answers",
+    "exists": "submit it again: each run gets a name of its own",
     "rundir": "choose a directory that you can write and that the nodes see: "
     "Cluster(job_base_dir=...)",
 }
@@ -169,9 +177,10 @@ class Backend(ABC):
         """Leave words in the inbox of an allocation or of a block of workers."""
         self._call("tell_pilot", run, job, list(words), text)
 
-    def stop_parts(self, run: str) -> None:
-        """Submit no more parts of a long map."""
-        self._call("stop_parts", run)
+    def stop_parts(self, run: str, indexes: Iterable[int]) -> dict[int, str]:
+        """Cancel calls whose parts are not submitted yet; the ids of the parts that are by now."""
+        ids: list[tuple[int, str]] = self._call("stop_parts", run, collapse_array_spec(indexes))
+        return dict(ids)
 
     def status(self, jobs: Sequence[JobKey]) -> dict[str, JobStatus]:
         """The scheduler's word on any number of jobs, by id; unknown ones are left out."""

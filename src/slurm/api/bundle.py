@@ -28,6 +28,7 @@ MODULES = (
     "slurm.api.slurm_site",
     "slurm.api.agent_error",
     "slurm.api.folders",
+    "slurm.api.dependency",
     "slurm.api.run_files",
     "slurm.api.one_job",
     "slurm.api.parts",

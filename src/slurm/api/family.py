@@ -58,7 +58,7 @@ def _go_on(agent: Any, run: str, env: Dict[str, str]) -> List[Tuple[int, str]]:
         return sorted(known.items())  # a small job submits it when its turn has come
     plan = run_files.plan(path)
     for part in range(min(plan["parts"], plan["at_once"])):
-        if part not in known:
+        if part not in known and not run_files.is_gone(path, part):
             known[part] = find_or_submit(agent, run, part, plan, env)
     return sorted(known.items())
 
@@ -86,7 +86,7 @@ def cancel_below(agent: Any, run: str, index: int) -> int:
         if parents[child]:
             ids.append(row.job_id)
             if os.path.exists(os.path.join(row.work_dir, rundir.PARTS)):
-                rundir.write_atomically(os.path.join(row.work_dir, rundir.STOPPED), b"", sync=False)
+                run_files.cancel_unsent(row.work_dir, "*")
     if ids:
         agent.scheduler.cancel(ids)
     return len(ids)

@@ -10,9 +10,10 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api import one_job, retries, run_files, whole
+from slurm.api import dependency, one_job, retries, run_files, whole
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import bare, part_ids
+from slurm.model.ids import expand_array_spec
 
 
 def submit(
@@ -39,12 +40,13 @@ def submit(
         if rundir.NEXT in files or rundir.RETRY in files:
             run_files.write(os.path.join(path, rundir.PARTS), json.dumps(plan).encode())
         waits = _fill_in_ids(agent, path, parts)
-        for part in range(0 if waits else min(parts, at_once)):
+        for part in range(min(parts, at_once) if waits is None else 0):
             ids.append(_submit_part(agent, path, part, plan, env))
     except AgentError as error:
         _clear_up(agent, path, ids, error)
     if len(ids) < parts:
-        _submit_pump(agent, path, len(ids), waits or ids[0], plan, env)
+        after = ids[0] if waits is None else waits
+        _submit_pump(agent, path, len(ids), after, plan, env)
     return ids
 
 
@@ -67,18 +69,27 @@ def advance(agent: Any, run: str) -> Optional[str]:
     path = agent.path(run)
     plan = run_files.plan(path)
     known = part_ids(path)
-    part = next((n for n in range(plan["parts"]) if n not in known), None)
-    if part is None or os.path.exists(os.path.join(path, rundir.STOPPED)):
+    part = _next_part(path, plan, known)
+    if part is None:
         return None
     waits = _fill_in_ids(agent, path, plan["parts"])
-    if waits:
+    if waits is not None:
         _submit_pump(agent, path, part, waits, plan, {})
         return None
+    if run_files.is_gone(path, part):
+        return None  # it waits for calls that were never submitted
     job = known[part] = find_or_submit(agent, run, part, plan, {})
-    if part + 1 < plan["parts"]:
-        first = known.get(part + 1 - plan["at_once"], job)
-        _submit_pump(agent, path, part + 1, first, plan, {})
+    following = _next_part(path, plan, known)
+    if following is not None:
+        first = known.get(following - plan["at_once"], job)
+        _submit_pump(agent, path, following, first, plan, {})
     return job
+
+
+def _next_part(path: str, plan: Dict[str, Any], known: Dict[int, str]) -> Optional[int]:
+    """The first part that is to be submitted; None where all are, or were cancelled."""
+    left = (n for n in range(plan["parts"]) if n not in known)
+    return next((n for n in left if not run_files.is_gone(path, n)), None)
 
 
 def find_or_submit(
@@ -107,7 +118,8 @@ def _submit_part(
 ) -> str:
     script = rundir.script_name(part)
     if part:
-        previous = bare(part_ids(path).get(part - 1, ""))
+        known = part_ids(path)
+        previous = bare(known[max(n for n in known if n < part)])
         full = os.path.join(path, script)
         run_files.fill_in(full, {rundir.PREVIOUS: previous}, full)
     intent = os.path.join(path, rundir.intent_name(part))
@@ -122,8 +134,21 @@ def _submit_part(
             raise
         job = found
     one_job.remember(agent, path, part, job)
+    _cancel_gone(agent, path, part, job)
     retries.guard(agent, path, str(part), job, plan, env)
     return job
+
+
+def _cancel_gone(agent: Any, path: str, part: int, job: str) -> None:
+    """Cancel those elements of a part that were cancelled before it was submitted.
+
+    They go out nevertheless, so that the scheduler itself knows their end, and so do the jobs
+    that wait for them.
+    """
+    whole = retries.part_of(path, str(part))._replace(job=job)
+    ids = [whole.element(index) for index in sorted(run_files.gone(path, part)[0])]
+    if ids:
+        agent.scheduler.cancel(ids)
 
 
 def _submit_pump(
@@ -135,19 +160,48 @@ def _submit_pump(
 
 
 def _fill_in_ids(agent: Any, path: str, parts: int) -> Optional[str]:
-    """Fill in the ids of upstream maps; returns a job to wait for while some have none yet."""
+    """Fill in the ids of upstream maps; returns a job to wait for while some have none yet.
+
+    Where calls of such a map were cancelled before they were submitted, what needs them all to
+    succeed is cancelled, too.
+    """
     for part in range(parts):
         script = os.path.join(path, rundir.script_name(part))
-        words = {}  # type: Dict[str, str]
-        for run in rundir.awaited_runs(run_files.read_script(script)):
-            upstream = agent.path(run)
-            ids = part_ids(upstream)
-            if len(ids) < run_files.plan(upstream)["parts"]:
-                return ids[max(ids)]
-            words[rundir.ids_token(run)] = ":".join(bare(ids[n]) for n in sorted(ids))
-        if words:
-            run_files.fill_in(script, words, script)
+        text = before = run_files.read_script(script)
+        for run, calls in rundir.awaited(text):
+            upstream, token = agent.path(run), rundir.ids_token(run, calls)
+            found = run_files.ids_of(upstream, expand_array_spec(calls))
+            if found is None:
+                return _last_job(agent, upstream)
+            if not found.whole and dependency.needs_success(text, token):
+                run_files.cancel_unsent(path, "*", "DependencyNeverSatisfied")
+                _tell_end(agent, path)
+                return None
+            text = dependency.fill_in(text, token, found.ids)
+        if text != before:
+            run_files.write_script(script, text)
     return None
+
+
+def _tell_end(agent: Any, path: str) -> None:
+    """Let clients look at a run whose jobs will never be submitted."""
+    fields = {"run": os.path.relpath(path, agent.base), "phase": "start", "code": 1, "elapsed": 0}
+    who = rundir.Identity("0", 0, 0, 0)
+    line = rundir.format_event("exit", who, **dict(fields, time=int(time.time())))
+    name = "{}-{}".format(rundir.host_token(), time.strftime("%Y%m%d"))
+    with contextlib.suppress(OSError):  # they look by themselves, only later
+        place = os.path.join(agent.base, rundir.BASE_EVENTS, name)
+        rundir.append(place, line.encode() + b"\n", sync=False)
+
+
+def _last_job(agent: Any, path: str) -> str:
+    """The newest job of a run, or of what it waits for itself while it has none."""
+    ids = part_ids(path)
+    if ids:
+        return ids[max(ids)]
+    script = run_files.read_script(os.path.join(path, rundir.SCRIPT))
+    above = rundir.awaited(script)
+    return _last_job(agent, agent.path(above[0][0])) if above else dependency.last_job(script)
 
 
 # ---- the run directory --------------------------------------------------------------------------
@@ -165,14 +219,16 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
         raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
     try:
         rundir.make_private_folder(os.path.dirname(path))
-        os.mkdir(path, 0o700)
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            raise AgentError("exists", f"there is a run {path} already") from None
         for name in rundir.FOLDERS:
             os.mkdir(os.path.join(path, name), 0o700)
         for name, content in files.items():
             rundir.write_atomically(os.path.join(path, name), content, sync=False)
     except OSError as error:
-        if not isinstance(error, FileExistsError):
-            remove(path)
+        remove(path)
         text = f"{path} cannot be written: {error.strerror}"
         raise AgentError("rundir", text) from error
 

@@ -134,7 +134,7 @@ class Watched:
         if answer.pop("more", False):
             with self._lock:
                 self._due.add(name)
-        ids = (answer["parts"], answer.get("again"))
+        ids = (answer["parts"], answer.get("again"), answer["cancelled"])
         new_ids = run.parts and ids != run.told
         run.told = ids if run.parts else None
         beats, run.beats = run.beats, (answer["beats"] or _NO_BEATS) if swept else run.beats

@@ -18,7 +18,7 @@ import time
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import one_job, run_files
+from slurm.api import folders, one_job, run_files
 from slurm.api.agent_error import AgentError
 from slurm.api.retry_rules import (
     Part,
@@ -48,7 +48,7 @@ def read_policy(path: str) -> Optional[Dict[str, Any]]:
 def progress(path: str) -> Dict[str, Any]:
     """What was judged and submitted again in a run, for the client."""
     found = {"judged": {}, "ids": {}, "refused": {}}  # type: Dict[str, Dict[str, Any]]
-    for name in os.listdir(os.path.join(path, rundir.SUBMIT)):
+    for name in folders.names(os.path.join(path, rundir.SUBMIT)):
         token, _, kind = name.partition(".")
         full = os.path.join(path, rundir.SUBMIT, name)
         if kind == "judged":
@@ -317,6 +317,8 @@ def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
         if os.path.exists(_file(path, moved, "id")):
             token = moved
             continue
+        if not part.job and index in run_files.gone(path, int(part.first))[0]:
+            return "failed", []
         judged = judge(agent, run, token) if part.job else None
         letter = letter_in(judged, index)
         if judged is None:

@@ -6,10 +6,12 @@ Runs where the files are, on Python 3.6.
 import json
 import os
 import re
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from slurm import rundir
+from slurm.api import folders
 from slurm.api.agent_error import AgentError
+from slurm.model.ids import expand_array_spec
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
@@ -78,7 +80,7 @@ def plan(path: str) -> Dict[str, Any]:
 def ids(path: str) -> Dict[str, str]:
     """The job ids of all parts that have one, by the name of the part; retries are parts, too."""
     folder = os.path.join(path, rundir.SUBMIT)
-    names = [name for name in os.listdir(folder) if name.endswith(".id")]
+    names = [name for name in folders.names(folder) if name.endswith(".id")]
     return {name[: -len(".id")]: read_text(os.path.join(folder, name)) for name in names}
 
 
@@ -90,3 +92,65 @@ def part_ids(path: str) -> Dict[int, str]:
 def bare(job: str) -> str:
     """A job id without the name of a cluster."""
     return job.partition(";")[0]
+
+
+# ---- calls that were cancelled before their part was submitted ----------------------------------
+
+
+def cancel_unsent(path: str, spec: str, reason: str = "") -> None:
+    """Write down that these calls, `*` for all, must not run; their parts may not be there yet."""
+    name = os.path.join(path, rundir.CANCELLED)
+    try:
+        rundir.append(name, f"{spec} {reason}\n".encode(), sync=True)
+    except OSError as error:
+        raise AgentError("rundir", f"{name} cannot be written: {error.strerror}") from error
+
+
+def cancelled(path: str) -> List[Tuple[str, str]]:
+    """What was written down of that: the calls, and a reason or ""."""
+    lines = read_text(os.path.join(path, rundir.CANCELLED)).split("\n")
+    found = [line.partition(" ") for line in lines if line]
+    return [(spec, reason) for spec, _, reason in found]
+
+
+def gone(path: str, part: int) -> Tuple[Set[int], int]:
+    """Those calls of a part that were cancelled before it was submitted, and how many it has."""
+    found = cancelled(path)
+    parts = (metadata(path).get("parts") or []) if found else []
+    offset, size = (parts[part][1], parts[part][2]) if parts else (0, 1)
+    indexes = set(range(offset, offset + size))
+    if any(spec == "*" for spec, _ in found):
+        return indexes, size
+    asked = [index for spec, _ in found for index in expand_array_spec(spec)]
+    return indexes.intersection(asked), size
+
+
+class Found(NamedTuple):
+    """The jobs of some calls of a run, and whether all of them were submitted."""
+
+    ids: List[str]
+    whole: bool
+
+
+def ids_of(path: str, calls: Sequence[int]) -> Optional[Found]:
+    """The ids of the jobs of calls; None while a part of theirs has yet to be submitted."""
+    parts = metadata(path).get("parts") or []
+    known, wanted = part_ids(path), set(calls)
+    found, whole = [], True  # type: List[str], bool
+    for number, offset, size in parts or [(0, 0, 1)]:
+        mine = sorted(wanted.intersection(range(offset, offset + size)))
+        if mine and number not in known:
+            whole = False
+            if not gone(path, number)[0].issuperset(mine):
+                return None
+        elif mine:
+            job = bare(known[number])
+            every = not parts or len(mine) == size
+            found += [job] if every else ["{}_{}".format(job, i - offset) for i in mine]
+    return Found(found, whole)
+
+
+def is_gone(path: str, part: int) -> bool:
+    """Whether all calls of a part were cancelled before it was submitted: it never will be."""
+    calls, size = gone(path, part)
+    return len(calls) == size

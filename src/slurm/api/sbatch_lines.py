@@ -51,6 +51,10 @@ ENVIRONMENT = {
 }  # fmt: skip
 
 
+# What sbatch takes for white space; Python knows more.
+_BLANKS = frozenset(" \t\n\v\f\r")
+
+
 class BadRequest(ValueError):
     """A request that cannot be understood or kept; the text is for the user."""
 
@@ -61,11 +65,12 @@ def read_options(script: str) -> dict[str, str]:
     Reading stops at the first line that is neither blank nor a comment. A later line wins.
     """
     options: dict[str, str] = {}
-    for line in script.splitlines():
-        text = line.strip()
+    # Not splitlines: bash and sbatch end a line at a newline only.
+    for line in script.split("\n"):
+        text = line.strip("".join(_BLANKS))
         if text and not text.startswith("#"):
             break
-        if line.startswith("#SBATCH") and line[7:8].isspace():
+        if line.startswith("#SBATCH") and line[7:8] in _BLANKS:
             for name, value in _read_words(split_words(line[7:])):
                 _set(options, name, value)
     return options
@@ -101,7 +106,7 @@ def split_words(text: str) -> list[str]:
         literal = letter == "\\"
         if literal:
             letter = next(letters, "")
-        if not quote and letter.isspace():
+        if not quote and letter in _BLANKS:
             if word is not None:
                 words.append("".join(word))
             word = None

@@ -172,7 +172,7 @@ def _used(agent: Any) -> Iterator[str]:
         except OSError:
             continue
         mark = "export SLURM_SDK_ROOT="
-        line = next((ln for ln in text.splitlines() if ln.startswith(mark)), "")
+        line = next((ln for ln in text.split("\n") if ln.startswith(mark)), "")
         yield "{}/{}".format(rundir.BASE_SDK, os.path.basename(line.strip("'\"")))
 
 

@@ -102,7 +102,7 @@ class Recorder:
         """Take a submission for made; the ids are its number in the plan."""
         assert self.coming is not None
         number = len(self.planned) + 1
-        waits = bool(rundir.awaited_runs(self.coming.script))
+        waits = bool(rundir.awaited(self.coming.script))
         now = 0 if waits else min(parts, at_once)
         left = parts - now
         # Each part that is left is submitted by a small job, the first of which goes out now.
@@ -181,7 +181,7 @@ _ANSWERS: dict[str, Any] = {
     "prepare_base": None,
     "has_sdk": True,
     "put_sdk": None,
-    "stop_parts": None,
+    "stop_parts": (),
     "stop_workflow": None,
     "cancel_below": 0,
     "tell_pilot": None,

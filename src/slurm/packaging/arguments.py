@@ -24,6 +24,8 @@ class Call:
     kwargs: Mapping[str, Any]
     #: Jobs that must have a value before the call may run, besides those among the arguments.
     requires: tuple[Any, ...] = ()
+    #: The same, where the scheduler does not have to be told: `aftercorr` has its own dependency.
+    paired: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,9 @@ def ship_arguments(
     for number, call in enumerate(calls):
         where = f"item {number}: " if label else ""
         shape.check(call, where)
-        value = (list(call.args), dict(call.kwargs), [Required(job) for job in call.requires])
+        required = [Required(job) for job in call.requires]
+        required += [Required(job, paired=True) for job in call.paired]
+        value = (list(call.args), dict(call.kwargs), required)
         if _is_plain(call):
             blobs.append(pickle.dumps(value, protocol=5))
             continue
@@ -115,8 +119,9 @@ def pickle_with_references(value: Any) -> tuple[bytes, tuple[Any, ...]]:
 class Required:
     """A job that a call needs without taking its value."""
 
-    def __init__(self, job: Any) -> None:
+    def __init__(self, job: Any, paired: bool = False) -> None:
         self.job = job
+        self.paired = paired
 
     def __slurm_reference__(self) -> tuple[str, str, int, int]:
         """The runner checks that the value is there; of a job of a packed map, those of its items.
@@ -214,7 +219,8 @@ class _Pickled:
         find = getattr(type(obj), "__slurm_reference__", None)
         if find is not None:
             reference = find(obj) if self._refer is None else self._refer(obj)
-            self.upstream[repr(reference[1:])] = getattr(obj, "job", obj)
+            if not getattr(obj, "paired", False):
+                self.upstream[repr(reference[1:])] = getattr(obj, "job", obj)
             return reference
         if sharing and _is_large(obj):
             return self._share(obj)
@@ -239,6 +245,7 @@ _PLAIN = frozenset((int, float, complex, bool, type(None)))
 def _is_plain(call: Call) -> bool:
     return (
         not call.requires
+        and not call.paired
         and all(type(value) in _PLAIN for value in call.args)
         and all(type(value) in _PLAIN for value in call.kwargs.values())
     )

@@ -43,7 +43,7 @@ def ship_function(
 ) -> ShippedFunction:
     """Make the function file of a run; `reason`: why it travels by value, "" that it does not."""
     module = getattr(function, "__module__", None)
-    target = f"{module}:{getattr(function, '__qualname__', repr(function))}"
+    target = _target(function)
     reason = by_value_reason(function) if reason is None else reason or None
     context = context_parameter(function)
     if context is not None and not workflow:
@@ -61,6 +61,14 @@ def ship_function(
     why = reason or f"the node imports {module}"
     data = rundir.encode_function(header, pickled)
     return ShippedFunction(header["by"], target, why, data, workflow)
+
+
+def _target(function: Any) -> str:
+    """Module and name, never an address: those of what a partial calls, or of a class."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', None)}:{name}"
 
 
 def by_value_reason(function: Callable[..., Any]) -> str | None:

@@ -5,7 +5,7 @@ import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import List
+    from typing import List, Tuple
 
 # ---- a run --------------------------------------------------------------------------------------
 
@@ -19,12 +19,12 @@ SHARED = "shared.bin"
 CALLBACKS = "callbacks.bin"
 CACHE_KEYS = "cache.txt"
 
-#: How its parts are submitted: the plan, the small job that submits the next part, the sign that
-#: none follows; and what is retried when, with the small job that does so.
+#: How its parts are submitted: the plan, the small job that submits the next part, the calls that
+#: were cancelled before their part was; and what is retried when, with the small job that does so.
 SUBMIT = "submit"
 PARTS = "submit/parts.json"
 NEXT = "submit/next.sh"
-STOPPED = "submit/stopped"
+CANCELLED = "submit/cancelled"
 RETRY = "submit/retry.json"
 GUARD = "submit/guard.sh"
 
@@ -90,14 +90,18 @@ RETRY_JOB = ":retry"
 SMALL_JOBS = (NEXT_JOB, RETRY_JOB)
 
 
-def ids_token(run: str) -> str:
-    """Stands in a dependency for the ids of all parts of a run, until they are known."""
-    return f"{_IDS}{run}@"
+def ids_token(run: str, calls: str) -> str:
+    """Stands in a dependency for the ids of calls of a run, until they are known.
+
+    `calls` are their indexes, as in `0-5,9`; a comma would part the dependency there.
+    """
+    return _IDS + run + "=" + calls.replace(",", "+") + "@"
 
 
-def awaited_runs(script: str) -> "List[str]":
-    """The runs for the ids of whose parts a script waits."""
-    return [rest.partition("@")[0] for rest in script.split(_IDS)[1:]]
+def awaited(script: str) -> "List[Tuple[str, str]]":
+    """The runs for whose ids a script waits, each with the indexes of the calls."""
+    tokens = [rest.partition("@")[0].partition("=") for rest in script.split(_IDS)[1:]]
+    return [(run, calls.replace("+", ",")) for run, _, calls in tokens]
 
 
 # ---- a part of a run ----------------------------------------------------------------------------

@@ -245,14 +245,16 @@ def append_frames(run: str, line: bytes) -> "List[Any]":
 def decode_events(data: bytes) -> "Tuple[List[Event], int]":
     """All complete lines in `data` as events, and how many bytes they take."""
     end = data.rfind(b"\n") + 1
-    return [e for e in map(_event, data[:end].decode("utf-8", "replace").splitlines()) if e], end
+    # Not splitlines: a value may hold what Unicode takes for the end of a line.
+    lines = data[:end].decode("utf-8", "replace").split("\n")
+    return [e for e in map(_event, lines) if e], end
 
 
 def _event(line: str) -> "Optional[Event]":
     kind, _, rest = line.partition(" ")
     if not kind.isidentifier():
         return None
-    pairs = [part.partition("=") for part in rest.split()]
+    pairs = [part.partition("=") for part in rest.split(" ") if part]
     fields = {name: value for name, _, value in pairs}
     # A line that was cut off and the next one behind it look like one line: a word without a
     # value, or a name that comes twice, gives it away. It says nothing then.

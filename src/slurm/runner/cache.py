@@ -75,7 +75,7 @@ def _read_lines(path: str) -> List[Tuple[str, int, str]]:
     """Key, index and run of each pointer in a file of lines."""
     found = []  # type: List[Tuple[str, int, str]]
     try:
-        lines = rundir.read_trusted(path).decode("utf-8", "replace").splitlines()
+        lines = rundir.read_trusted(path).decode("utf-8", "replace").split("\n")
     except (OSError, rundir.Untrusted):
         return found
     for line in lines:
