@@ -37,7 +37,7 @@ def is_whole(path: str) -> bool:
         return True
     try:
         with open(listed, encoding="utf-8", errors="surrogateescape") as f:
-            lines = f.read().splitlines()
+            lines = f.read().split("\n")[:-1]
         for line in lines:
             size, _, name = line.partition(" ")
             info = os.stat(os.path.join(path, name))
