@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from needed import need
+
 PATIENCE = 90.0
 _OPTIONS = (
     *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
@@ -31,8 +33,8 @@ class Browser:
     """One Chromium process; pages are opened in it."""
 
     def __init__(self, folder: Path) -> None:
-        program = shutil.which("chromium")
-        assert program, "make packages installs chromium"
+        need("chromium")
+        program = "chromium"
         to_read, self._write = os.pipe()
         self._read, to_write = os.pipe()
 

@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from conftest import sbatch, slurm
+from needed import need
 from served import Served, dashboard, until
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def tokens(
     own_slurm_cluster: Callable[..., AbstractContextManager[RunningCluster]], keys: Path
 ) -> Iterator[RunningCluster]:
     """A Slurm that gives tokens."""
-    if not list(Path("/usr").glob("lib*/**/slurm-wlm/auth_jwt.so")):
-        pytest.skip("Slurm's plug-in for tokens is not installed: slurm-wlm-jwt-plugin")
+    need("auth_jwt.so", "curl")
     conf = ("AuthAltTypes=auth/jwt", f"AuthAltParameters=jwt_key={keys}/jwt.key")
     with own_slurm_cluster(nodes=1, extra_conf=conf) as cluster:
         yield cluster

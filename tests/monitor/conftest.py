@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from needed import need
+
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
@@ -163,8 +165,7 @@ class Prometheus:
 @contextmanager
 def scraping(*jobs: dict[str, Any]) -> Iterator[Prometheus]:
     """A Prometheus with these scrape jobs."""
-    program = shutil.which("prometheus")
-    assert program, "make packages installs prometheus"
+    need("prometheus")
     folder = Path(tempfile.mkdtemp(prefix="prometheus-"))
     conf = {"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}
     (folder / "prometheus.yml").write_text(json.dumps(conf))
@@ -174,7 +175,7 @@ def scraping(*jobs: dict[str, Any]) -> Iterator[Prometheus]:
     with (folder / "log").open("w") as log:
         process = subprocess.Popen(
             [
-                program,
+                "prometheus",
                 f"--config.file={folder}/prometheus.yml",
                 f"--storage.tsdb.path={folder}/data",
                 f"--web.listen-address={address}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from needed import need
 from slurm.stack.build import ensure_image
 from slurm.stack.image import images
 from slurm.stack.plan import Plan, container_plan
@@ -31,8 +31,7 @@ SLURM = {"22.05": "22.05.", "24.11": "24.11.", "26.05": "26.05."}
 
 @pytest.fixture(scope="module", autouse=True)
 def _podman() -> Iterator[None]:
-    if shutil.which("podman") is None:
-        pytest.fail("apt-get install podman buildah runc mmdebstrap")
+    need("podman", "buildah", "runc", "mmdebstrap")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         conf = Path(folder) / "containers.conf"
         conf.write_text(CONTAINERS_CONF)

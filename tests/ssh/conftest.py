@@ -17,15 +17,19 @@ from slurm import Cluster
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from server import SSHD, Sshd
+from server import Sshd
+
+from needed import need
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slurm.stack import RunningCluster
 
-if SSHD is None:
-    collect_ignore_glob = ["test_*.py"]
+
+@pytest.fixture(scope="session", autouse=True)
+def _programs() -> None:
+    need("sshd", "ssh", "ssh-keygen")
 
 
 @pytest.fixture(autouse=True)

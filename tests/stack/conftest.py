@@ -6,7 +6,6 @@ the session's own.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -21,8 +20,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from lab import Lab
 
-if os.getuid() != 0 or not all(map(shutil.which, ("podman", "runc", "mmdebstrap"))):
-    collect_ignore_glob = ["test_*.py"]
+from needed import need
+
+#: What the tests of this folder start.
+PROGRAMS = ("podman", "runc", "catatonit", "netavark", "mmdebstrap", "sshd", "ip")
 
 # crun refuses control groups of two kinds, and high limits need CAP_SYS_RESOURCE.
 _CONTAINERS_CONF = """\
@@ -50,6 +51,7 @@ for index in Path(sys.argv[1]).glob("*/stack.json"):
 @pytest.fixture(scope="session")
 def place() -> Iterator[Path]:
     """The session's own folder: podman's settings, the index of clusters, their directories."""
+    need(*PROGRAMS, root=True)
     folder = Path(tempfile.mkdtemp(prefix="slurm-stack-", dir="/tmp"))
     (folder / "containers.conf").write_text(_CONTAINERS_CONF)
     with pytest.MonkeyPatch.context() as patch:

@@ -116,7 +116,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         return found.podman.call(*words, **options)
 
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    monkeypatch.setattr(life, "check_podman", lambda: None)
+    monkeypatch.setattr(life, "check_engine", lambda _: None)
     monkeypatch.setattr(Engine, "call", call)
     monkeypatch.setattr("slurm.stack.engine.shutil.which", lambda name: name)
     monkeypatch.setattr(life, "ensure_image", lambda *_: False)

@@ -198,22 +198,6 @@ def test_a_unix_socket_is_ready_when_somebody_listens(tmp_path: Path) -> None:
     assert not socket_listens(path)
 
 
-def test_missing_programs_are_named_with_their_packages_in_one_command(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(daemons, "_search_path", lambda: str(tmp_path))
-    with pytest.raises(StackError) as caught:
-        daemons.check_programs(accounting=True)
-    assert "munged" in caught.value.message and "slurmctld" in caught.value.message
-    assert caught.value.hint == (
-        "apt-get install --no-install-recommends "
-        "mariadb-server munge slurm-client slurmctld slurmd slurmdbd"
-    )
-    with pytest.raises(StackError) as without:
-        daemons.check_programs(accounting=False)
-    assert "mariadb" not in str(without.value)
-
-
 def test_a_host_without_the_memory_controller_says_why_nothing_is_enforced(tmp_path: Path) -> None:
     why = cgroups.why_not_enforced(tmp_path)
     assert why == f"no cgroup v1 memory controller is mounted at {tmp_path}/memory"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from slurm import programs
 from slurm.cli import DONE, REFUSED, UNREACHABLE
 from slurm.cli.frame import COMMON, Answer, Common
 from slurm.cli.screen import Screen, size
@@ -104,6 +105,7 @@ def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
         except SlurmError as error:
             yield Check(question.__name__.strip("_"), BAD, error.message, error.hint or "")
     yield _containers(facts)
+    yield _programs()
     if kind != "embedded":
         yield Check("calls", GOOD, f"{facts['calls']} commands of Slurm's today")
     if with_job:
@@ -171,6 +173,21 @@ def _accounting(cluster: Cluster) -> Check:
 def _containers(facts: dict[str, Any]) -> Check:
     found = facts["containers"]
     return Check("containers", GOOD if found else NOTE, ", ".join(found) or "no program for them")
+
+
+def _programs() -> Check:
+    """What this machine lacks for projects, and for the engines that are installed here."""
+    from slurm.stack.preflight import lacking_for
+
+    lacking = programs.missing(programs.CODE)
+    if programs.find("podman"):
+        lacking += lacking_for("podman")
+    if programs.find("slurmctld"):
+        lacking += programs.missing(programs.NATIVE)
+    if not lacking:
+        return Check("programs", GOOD, "nothing is missing on this machine")
+    fix = programs.install_command(lacking)
+    return Check("programs", NOTE, "; ".join(programs.said(lacking)), fix)
 
 
 # ---- what only a job can tell -------------------------------------------------------------------

@@ -67,8 +67,7 @@ def check_podman() -> None:
     """Refuse before podman does, with the settings that it needs, where its limits are too high."""
     capabilities = re.search(r"^CapEff:\s*(\w+)", _read(Path("/proc/self/status")), re.MULTILINE)
     may_raise = capabilities is None or int(capabilities[1], 16) >> _CAP_SYS_RESOURCE & 1
-    settings = "\n".join(map(_read, _settings()))
-    if os.geteuid() == 0 and limits_too_high(bool(may_raise), _hard_limit(), settings):
+    if os.geteuid() == 0 and limits_too_high(bool(may_raise), _hard_limit(), podman_settings()):
         raise StackError(
             "podman gives containers more open files than this host lets root have: it is "
             "without CAP_SYS_RESOURCE",
@@ -88,6 +87,11 @@ def _hard_limit() -> int:
 
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return _OPEN_FILES if hard == resource.RLIM_INFINITY else hard
+
+
+def podman_settings() -> str:
+    """The text of all files that podman reads its settings from."""
+    return "\n".join(map(_read, _settings()))
 
 
 def _settings() -> list[Path]:

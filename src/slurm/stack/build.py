@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from slurm.errors import StackError
+from slurm.programs import install_command, named
 from slurm.stack.image import REPOSITORY, Image, template
 
 #: A build downloads some 150 MB; a slow archive must still end in an error, not in a hang.
@@ -72,7 +73,8 @@ def make_base(engine: str, name: str, suite: str) -> None:
     if shutil.which("mmdebstrap") is None:
         raise StackError(
             f"no base image of Debian {suite} can be pulled or made here",
-            hint="apt-get install mmdebstrap, or name a base that can be pulled in [images] base",
+            hint=f"{install_command([named('mmdebstrap')])}, or name a base that can be pulled in "
+            "[images] base",
         )
     with tempfile.TemporaryDirectory(prefix="slurm-base-") as folder:
         tar = f"{folder}/{suite}.tar"

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from dataclasses import dataclass
 
-from slurm.errors import StackError
+from slurm import programs
 from slurm.stack.native_plan import NativeCluster
 from slurm.stack.ports import listens, socket_listens
-
-_PACKAGE = {
-    "munged": "munge",
-    "mariadbd": "mariadb-server",
-    "mariadb-install-db": "mariadb-server",
-    "slurmdbd": "slurmdbd",
-    "slurmctld": "slurmctld",
-    "slurmd": "slurmd",
-    "srun": "slurm-client",
-    "sinfo": "slurm-client",
-    "scontrol": "slurm-client",
-    "sacct": "slurm-client",
-}
-_FOR_ACCOUNTING = ("mariadbd", "mariadb-install-db", "slurmdbd", "sacct")
+from slurm.stack.preflight import missing_programs
 
 
 @dataclass(frozen=True)
@@ -101,33 +86,12 @@ def _slurmdbd(cluster: NativeCluster) -> Daemon:
     return Daemon("slurmdbd", ("slurmdbd", "-D"), port=cluster.plan.slurmdbd_port)
 
 
-def _search_path() -> str:
-    # The daemons lie in sbin, which an ordinary user's PATH often lacks.
-    return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/bin", "/sbin", "/bin"])
-
-
 def program(name: str) -> str:
-    """The path of a program of the distribution."""
-    found = shutil.which(name, path=_search_path())
+    """The path of a program of the distribution; daemons often lie where no user's PATH leads."""
+    found = programs.find(name)
     if found is None:
-        raise _missing([name])
+        raise missing_programs("engine=native", [programs.named(name)])
     return found
-
-
-def check_programs(accounting: bool) -> None:
-    """Refuse to start when a program is missing, naming all packages at once."""
-    wanted = [name for name in _PACKAGE if accounting or name not in _FOR_ACCOUNTING]
-    missing = [name for name in wanted if shutil.which(name, path=_search_path()) is None]
-    if missing:
-        raise _missing(missing)
-
-
-def _missing(programs: list[str]) -> StackError:
-    packages = sorted({_PACKAGE.get(name, name) for name in programs})
-    return StackError(
-        f"engine=native needs programs that are not installed: {', '.join(programs)}",
-        hint="apt-get install --no-install-recommends " + " ".join(packages),
-    )
 
 
 def daemon_env(cluster: NativeCluster) -> dict[str, str]:

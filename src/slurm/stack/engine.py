@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from slurm.errors import StackError
+from slurm.programs import install_command, named
 from slurm.stack.advice import likely_fix
 from slurm.stack.containers import CLUSTER, DIRECTORY, SERVICE, SPEC, Container
 
@@ -55,8 +56,7 @@ class Engine:
         if shutil.which(program) is None:
             raise StackError(
                 f"{program} is not installed, and this cluster runs in its containers",
-                hint=f"apt-get install {'podman runc' if program == 'podman' else program}, or "
-                "use another engine: slurm cluster up --engine native",
+                hint=install_command([named(program)]),
             )
 
     def call(

@@ -26,6 +26,7 @@ from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
 from slurm.stack.plan import auth_kind, services, subnets
 from slurm.stack.ports import free_ports, is_free
+from slurm.stack.preflight import check_engine
 from slurm.stack.read import FILE_NAME, parse_topology, read_topology
 from slurm.stack.record import PUBLISHED, Record
 from slurm.stack.render import File, readable_folder, rendered, write
@@ -41,6 +42,7 @@ LOGIN_KEY = "login_key"
 
 def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
     """Bring a cluster up in `directory`; `text` is its cluster.toml. Ready when a job has run."""
+    check_engine(topology.engine)
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
         record = records.load(directory) or _new_record(directory, topology)

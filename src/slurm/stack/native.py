@@ -14,9 +14,10 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack import cgroups, layout, probes
 from slurm.stack.check import node_groups
-from slurm.stack.daemons import Daemon, check_programs, daemon_env, daemons, program
+from slurm.stack.daemons import Daemon, daemon_env, daemons, program
 from slurm.stack.native_plan import NativeCluster, native_plan
 from slurm.stack.ports import free_ports, is_free
+from slurm.stack.preflight import check_native
 from slurm.stack.processes import (
     job_processes,
     last_lines,
@@ -43,7 +44,7 @@ def plan(
 
     What a running cluster has, given as `keep`, keeps its port.
     """
-    check_programs(topology.accounting)
+    check_native(topology.accounting)
     before = load(directory)
     # An earlier cluster's name is kept: its state and its accounting carry it.
     name = topology.name or (before.cluster.name if before else f"sdk{secrets.token_hex(4)}")
