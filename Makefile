@@ -9,7 +9,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 # The first Python that is new enough; `make PYTHON=python3.12 ...` chooses another.
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10 python3.14; do \
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 python3.10; do \
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
 # The pinned versions, of every Python.
 LOCK := requirements/dev.txt
@@ -28,12 +28,12 @@ SOAK_MINUTES ?= 30
 PYTEST_ARGS ?=
 PYTEST := $(BIN)/python -m pytest --durations=12 $(PYTEST_ARGS)
 # On a busy machine any limit may be missed: up to three failures are run once more, alone, and named.
-REAL := hack/run-tests --durations=12 $(PYTEST_ARGS)
+REAL := $(BIN)/python hack/run-tests --durations=12 $(PYTEST_ARGS)
 NOT_LONG := -m "not campaign"
 # Jobs mostly wait, so several tests at a time; on real Slurm each worker has a cluster of its own.
 WORKERS ?= 3
 
-.PHONY: help demo install dev packages lint format typecheck test test-full test-unit \
+.PHONY: help demo install dev packages check lint format typecheck test test-full test-unit coverage \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
   test-docs kubernetes slurm-rest faults soak bench docs site lint-workflows lock dist \
   wheel clean
@@ -71,6 +71,10 @@ $(VENV)/.dev: $(VENV)/.installed
 packages:  ## Slurm, munge, MariaDB, sshd and podman for the tests (installs on Debian and Ubuntu as root)
 	@hack/setup-packages
 
+check: lint typecheck  ## the fast round while you work: lint, types, unit tests without packages and root
+	$(BIN)/python -m pytest tests/unit -m "not packages and not slow and not campaign" -q -n auto \
+	  --maxfail=20 $(PYTEST_ARGS)
+
 lint: dev  ## ruff check, ruff format --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -79,6 +83,7 @@ typecheck: dev  ## mypy, strict
 	$(BIN)/mypy
 
 test: kubernetes dev slurm-rest  ## everything that CI runs: lint, types and all tiers of tests
+	@rm -f tests/unsteady.txt
 	@$(MAKE) --no-print-directory --keep-going lint typecheck \
 	  test-unit test-embedded test-docs test-slurm test-ssh test-submitit test-browser \
 	  test-containers test-bridge
@@ -158,6 +163,14 @@ soak: dev packages  ## ten viewers for ten minutes, then the tiers with jobs for
 	done
 	$(REAL) tests/browser --full -k ten_minutes
 
+coverage: dev  ## branches of src that the unit and embedded tiers run, modules under 80 % last
+	rm -f .coverage .coverage.*
+	@echo "A test that counts imports or times a start may fail here; only the numbers count."
+	-$(BIN)/coverage run -m pytest tests/unit -q -n 2 --timeout=300 $(PYTEST_ARGS)
+	-$(BIN)/coverage run -m pytest tests/embedded -q -n $(WORKERS) --dist=loadgroup --timeout=300 $(PYTEST_ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report --sort=-cover --skip-covered
+
 bench: dev packages  ## the numbers, each beside its peer
 	$(BIN)/python benchmarks/run.py
 
@@ -191,5 +204,6 @@ wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* \
+	  tests/unsteady.txt
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +

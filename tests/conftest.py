@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "attack: a way in that was tried, and is closed; make attack"
     )
+    config.addinivalue_line("markers", "packages: needs programs of packages; not in make check")
+    config.addinivalue_line("markers", "slow: takes many seconds; not in make check")
     config.addinivalue_line("markers", "campaign: runs of many minutes; make faults, make soak")
 
 

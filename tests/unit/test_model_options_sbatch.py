@@ -11,7 +11,10 @@ import pytest
 from slurm.model.options import OPTIONS, normalize, option_names, sbatch_flags
 
 SBATCH = shutil.which("sbatch")
-pytestmark = pytest.mark.skipif(SBATCH is None, reason="needs the sbatch program (slurm-client)")
+pytestmark = [
+    pytest.mark.packages,
+    pytest.mark.skipif(SBATCH is None, reason="needs the sbatch program (slurm-client)"),
+]
 
 # Values at the edges of what we let through.
 ACCEPTED: dict[str, list[object]] = {

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+# Each starts pytest twice, some with workers.
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).parents[2] / "hack" / "run-tests"
 GOOD = "def test_good(): pass\n"
 BAD = "def test_bad(): assert 0\n"
