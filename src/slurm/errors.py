@@ -34,7 +34,10 @@ class SlurmError(Exception):
                 f"  fix: {line}" if i == 0 else f"       {line}"
                 for i, line in enumerate(self.hint.splitlines())
             ]
-        return "\n".join(lines)
+        # Names and words of others are among them; this text goes to terminals.
+        from slurm.model.printable import printable
+
+        return printable("\n".join(lines))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.__dict__.copy()))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from html import escape
+from html import escape as _escape
 from typing import TYPE_CHECKING, Any
+
+from slurm.model.printable import printable
 
 if TYPE_CHECKING:
     from slurm.array import ArrayJob
@@ -15,6 +17,11 @@ if TYPE_CHECKING:
 
 # Colours that can be read on white and on black.
 _GOOD, _BAD, _BUSY, _WAIT = "#2e9e4f", "#d0453a", "#2f7fd0", "#8a8a8a"
+
+
+def escape(text: str) -> str:
+    """Any text, to be seen as it is."""
+    return _escape(printable(text))
 
 
 def job_html(job: Job[Any]) -> str:

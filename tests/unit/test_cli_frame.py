@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Annotated, get_type_hints
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from slurm import rundir
 from slurm.api.agent_error import AgentError
@@ -20,6 +23,7 @@ from slurm.cli import SECTIONS, _verb_first, build_app, overview, verbs
 from slurm.cli.completion import candidates
 from slurm.cli.frame import Answer, Common
 from slurm.cli.screen import Column, Screen, screen_of, table
+from slurm.errors import SlurmError
 
 
 def slurm(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -109,8 +113,8 @@ def test_the_cluster_is_that_of_the_slurmfile_unless_another_is_named(
     text = '[default]\njob_base_dir = "one"\n[lab]\njob_base_dir = "two"\n'
     (tmp_path / "Slurmfile.toml").write_text(text)
     monkeypatch.chdir(tmp_path)
-    assert Common().connect().directory == "one"
-    assert Common(cluster="lab").connect().directory == "two"
+    assert Common().connect().directory == str(tmp_path / "one")
+    assert Common(cluster="lab").connect().directory == str(tmp_path / "two")
     assert Common(job_base_dir="three").connect().directory == "three"
     assert Common(cluster="embedded").connect().backend_type == "embedded"
 
@@ -133,6 +137,40 @@ COLUMNS = (
 ROWS = [("train-with-a-long-name-20260101-120000-aaaaaa", "RUNNING", "n1", 12)]
 
 
+HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m\u202etxt.exe\r\u2028\x00"
+
+
+@pytest.mark.attack
+@given(
+    text=st.text(
+        st.sampled_from("ab[]m0;?\x1b\x9b\x07\x08\r\x7f\u202e\u2066\u2028\x00"), max_size=40
+    )
+)
+@example(text=HOSTILE)
+def test_no_text_of_others_commands_the_terminal(text: str) -> None:
+    for screen in (Screen(), Screen(colour=True), Screen(width=40, colour=True, unicode=False)):
+        row = ["FAILED" if column.is_state else text for column in COLUMNS]
+        for line in table(COLUMNS, [row], screen):
+            told = re.sub(r"\x1b\[(0|1|31)m", "", screen.shown(line))
+            assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", told)
+        assert "\x1b" not in screen.shown(text)
+        logged = re.sub(r"\x1b\[[0-9;]*m", "", screen.shown(screen.log(text)))
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", logged)
+
+
+@pytest.mark.attack
+def test_no_error_of_ours_commands_the_terminal() -> None:
+    error = SlurmError(f"job {HOSTILE} is gone", hint=HOSTILE, evidence=[HOSTILE])
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", str(error))
+
+
+def test_a_log_keeps_its_colours_and_the_last_state_of_a_line_drawn_again() -> None:
+    screen = Screen(colour=True)
+    assert screen.shown(screen.log("\x1b[1;31mred\x1b[0m end")) == "\x1b[1;31mred\x1b[0m end\x1b[0m"
+    assert screen.shown(screen.log(" 10%\r 20%\r")) == " 20%"
+    assert Screen().log("\x1b[31mred\x1b[0m") == "red"
+
+
 def test_a_table_in_a_pipe_is_whole() -> None:
     assert list(table(COLUMNS, ROWS, Screen())) == [
         "run                                            state    node  time",
@@ -152,8 +190,9 @@ def test_a_terminal_without_utf_8_gets_ascii() -> None:
 
 
 def test_states_have_colours_only_where_there_are_some() -> None:
-    assert Screen(colour=True).state("FAILED") == "\x1b[31mFAILED\x1b[0m"
-    assert Screen(colour=True).state("COMPLETED") == "\x1b[32mCOMPLETED\x1b[0m"
+    screen = Screen(colour=True)
+    assert screen.shown(screen.state("FAILED")) == "\x1b[31mFAILED\x1b[0m"
+    assert screen.shown(screen.state("COMPLETED")) == "\x1b[32mCOMPLETED\x1b[0m"
     assert Screen().state("FAILED") == "FAILED"
 
 

@@ -50,7 +50,7 @@ class FakeJob:
     def __init__(self, job_id: str, cancelled: list[str]) -> None:
         self._id, self._cancelled = job_id, cancelled
 
-    def tail(self, lines: int, stderr: bool = False) -> list[str]:
+    def log_lines(self, lines: int, stderr: bool = False) -> list[str]:
         return [f"the log of {self._id}", "on stderr" if stderr else "on stdout"]
 
     def cancel(self) -> None:
@@ -146,6 +146,15 @@ def test_a_scheduler_that_does_not_answer_is_said_and_the_last_rows_stay() -> No
 
     drive(cluster, [], check)
     drive(cluster, ["r"], lambda app: _has(app, "the controller is away"))
+
+
+@pytest.mark.attack
+def test_a_name_of_others_neither_ends_the_program_nor_commands_the_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    name = "[/foo] [bold]x \x1b[2J\u202e"
+    monkeypatch.setattr("test_top.QUEUE", [status("5", name=name)])
+    drive(FakeCluster(), ["c"], lambda app: _has(app, "[/foo] [bold]x \ufffd[2J\ufffd"))
 
 
 def _has(app: Any, *texts: str) -> None:

@@ -167,7 +167,7 @@ def present(answer: object, as_json: bool) -> int:
         else:
             screen = screen_of()
             for line in answer.lines(screen):
-                print(screen.plain(line))
+                print(screen.shown(line))
         return answer.exit_code
     if isinstance(answer, Iterator):
         code = 0
@@ -178,7 +178,7 @@ def present(answer: object, as_json: bool) -> int:
                 out = sys.stderr if one.aside else sys.stdout
                 screen = screen_of(out)
                 for line in one.lines(screen):
-                    print(screen.plain(line), file=out, flush=True)
+                    print(screen.shown(line), file=out, flush=True)
             code = max(code, one.exit_code)
         return code
     return 0

@@ -22,8 +22,8 @@ class LogLine(Answer):
     line: Annotated[str, "The line, without its end."]
 
     def lines(self, screen: Screen) -> list[str]:
-        """The line as it is."""
-        return [self.line]
+        """The line with its colours."""
+        return [screen.log(self.line)]
 
 
 def logs(

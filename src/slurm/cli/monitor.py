@@ -80,7 +80,7 @@ def _began(server: ExporterServer, asked: Serving) -> None:
     screen = screen_of(sys.stderr)
     for sentence in said:
         for line in screen.wrap(sentence):
-            print(screen.plain(line), file=sys.stderr, flush=True)
+            print(screen.shown(line), file=sys.stderr, flush=True)
 
 
 @app.command

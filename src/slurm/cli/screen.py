@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from slurm.model.printable import printable, printable_log
+
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "blue": "34", "grey": "90", "bold": "1"}
 _OF_PHASE = {"pending": "yellow", "active": "blue", "finished": "red", "unknown": "grey"}
+# Begins a colour of ours until the line goes out. Random: no text of others holds it.
+_PAINT = f"\0{secrets.token_hex(8)}\0"
 #: What stands for a letter that the terminal cannot show.
 _PLAIN = str.maketrans({"…": "~", "→": ">", "·": "-", "█": "#", "░": ".", "├": "|", "└": "`",
                         "─": "-", "│": "|"})  # fmt: skip
@@ -26,7 +31,7 @@ class Screen:
 
     def paint(self, text: str, colour: str) -> str:
         """The text in a colour (red, green, yellow, blue, grey, bold), where there are any."""
-        return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m" if self.colour and text else text
+        return f"{_PAINT}{_COLOURS[colour]}m{text}{_PAINT}0m" if self.colour and text else text
 
     def state(self, text: str, padded: str | None = None) -> str:
         """A job's state in its colour: green is good, blue runs, yellow waits, red went wrong."""
@@ -39,6 +44,17 @@ class Screen:
     def plain(self, text: str) -> str:
         """The text in letters that the terminal has."""
         return text if self.unicode else text.translate(_PLAIN)
+
+    def shown(self, line: str) -> str:
+        """A line as it goes out: letters that the terminal has, and no colours but our own."""
+        instead = "\ufffd" if self.unicode else "?"
+        parts = (printable(self.plain(part), instead) for part in line.split(_PAINT))
+        return "\x1b[".join(parts)
+
+    def log(self, line: str) -> str:
+        """A line that a job printed, with its own colours."""
+        instead = "\ufffd" if self.unicode else "?"
+        return printable_log(line, self.colour, instead).replace("\x1b[", _PAINT)
 
     def cut(self, text: str, width: int) -> str:
         """The text, cut to a width with a mark."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from rich.markup import escape
 from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
@@ -24,6 +25,7 @@ from textual.widgets import (
 from slurm.cli.top_rows import JobRow, Look, job_rows, look
 from slurm.cluster import Cluster
 from slurm.errors import SlurmError
+from slurm.model.printable import printable, printable_log
 from slurm.model.states import parse_state
 
 _COLOURS = {"pending": "yellow", "active": "dodger_blue1", "finished": "red", "unknown": "grey50"}
@@ -46,7 +48,7 @@ class Ask(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         """The question and two buttons."""
         with Vertical(id="ask"):
-            yield Label(self._question, markup=False)
+            yield Label(printable(self._question), markup=False)
             with Horizontal():
                 yield Button("No (n)", id="no", variant="primary")
                 yield Button("Yes (y)", id="yes", variant="error")
@@ -167,7 +169,8 @@ class Top(App[None]):
         for node in seen.nodes:
             colour = _NODES.get(node.state.partition("+")[0], "red")
             state = Text(node.state, style=colour)
-            table.add_row(node.name, state, node.cpus, node.memory, node.gpus, node.reason)
+            cells = (node.name, state, node.cpus, node.memory, node.gpus, node.reason)
+            table.add_row(*map(_cell, cells))
         table.move_cursor(row=at)
 
     def _show_jobs(self) -> None:
@@ -180,7 +183,8 @@ class Top(App[None]):
             self._rows[key] = row
             mark = ("▾ " if row.job_id in self._unfolded else "▸ ") if row.is_array else ""
             name = f"{'  ' if row.is_element else mark}{row.job_id}"
-            table.add_row(name, row.name, _state(row), row.time, row.nodes, row.reason, key=key)
+            cells = (name, row.name, _state(row), row.time, row.nodes, row.reason)
+            table.add_row(*map(_cell, cells), key=key)
         keys = list(self._rows)
         at = next((i for i, key in enumerate(keys) if before and self._rows[key] == before), None)
         same = [i for i, key in enumerate(keys) if before and key.rstrip("*") == before.job_id]
@@ -193,9 +197,10 @@ class Top(App[None]):
         if not moved and (title + text) != self._shown_log:
             self._shown_log = title + text
             log = self.query_one("#log", RichLog)
-            log.border_title = title
+            log.border_title = escape(printable(title))
             log.clear()
-            log.write(Text.from_ansi(text))
+            lines = (printable_log(line, colour=True) for line in text.split("\n"))
+            log.write(Text.from_ansi("\n".join(lines)))
 
     def _row(self) -> JobRow | None:
         table = self.query_one("#job-table", DataTable)
@@ -247,8 +252,13 @@ class Top(App[None]):
             self._cluster.attach(row.job_id).cancel()
             self.notify(f"asked to end {row.job_id}")
         except SlurmError as error:
-            self.notify(error.message, severity="error")
+            self.notify(printable(error.message), severity="error", markup=False)
         self.call_from_thread(self.action_refresh)
+
+
+def _cell(value: object) -> Text:
+    """A cell that shows what others wrote, square brackets and all."""
+    return value if isinstance(value, Text) else Text(printable(str(value)))
 
 
 def _state(row: JobRow) -> Text:

@@ -8,6 +8,8 @@ from html import escape
 from typing import TypeAlias
 from urllib.parse import quote, urlencode
 
+from slurm.model.printable import printable
+
 
 class Html(str):
     """Text that is markup already; only `h` and `join` make it."""
@@ -22,13 +24,11 @@ _VOID = frozenset(("br", "hr", "img", "input", "link", "meta"))
 # Places where an address stands; ours all begin here, never with another host or `javascript:`.
 _ADDRESSES = frozenset(("href", "src", "action"))
 _OWN = re.compile(r"(?:/(?![/\\])|[?#]|\Z)")
-# Characters that move, hide or turn around what stands beside them are shown as what they are.
-_TRICKS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
 
 def text(value: str) -> Html:
     """Any text, to be seen as it is."""
-    return Html(escape(_TRICKS.sub("\ufffd", value), quote=True))
+    return Html(escape(printable(value), quote=True))
 
 
 def h(name: str, /, *children: Child, **attributes: Attribute) -> Html:
