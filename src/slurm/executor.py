@@ -66,6 +66,7 @@ class Executor(concurrent.futures.Executor):
         self._wake = threading.Event()
         self._queue: deque[Waiting] = deque()
         self._blocks: list[Block] = []
+        self._captured: str | None = None
         self._functions: dict[int, tuple[int, Any, Any, Prepared]] = {}
         self._by_number: dict[int, bytes] = {}
         self._numbers = itertools.count(1)
@@ -166,14 +167,26 @@ class Executor(concurrent.futures.Executor):
             cluster, options = self.cluster, self._options
             prepared = prepare(Request(cluster, cluster.packaging, function, options))
             with pickling(self.cluster, prepared):
-                path = prepared.environment.path
-                data = ship_function(function, path, reason=prepared.by_value).data
+                path, captured = prepared.environment.path, self._captured_by(prepared)
+                reason = prepared.by_value
+                data = ship_function(function, path, reason=reason, captured=captured).data
             # The function is kept, so that its id stays its own.
             number, context = len(self._functions) + 1, context_parameter(function)
             found = (number, function, context, prepared)
             self._functions[id(function)] = found
             self._by_number[found[0]] = data
         return found[0], found[2], found[3]
+
+    def _captured_by(self, prepared: Prepared) -> str:
+        """The code that all workers import: as it was at the first call.
+
+        A process that has imported a module cannot take another one for it.
+        """
+        if self._captured is None:
+            self._captured = prepared.environment.captured
+            if self._captured and prepared.deliver is not None:
+                prepared.deliver(self.cluster)
+        return self._captured
 
     # ---- the thread that talks to the blocks ----------------------------------------------------
 

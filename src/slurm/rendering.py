@@ -45,6 +45,8 @@ class Environment:
     srun: tuple[str, ...] = ()
     #: A Python of the node itself, for small jobs that need nothing packaged; else `python`.
     outside: str = ""
+    #: The folder of the captured code that the job imports, as the node sees it.
+    captured: str = ""
     #: What else is worth knowing: the wheel's name, the git state, the image.
     details: Mapping[str, Any] = field(default_factory=dict)
 

@@ -233,7 +233,8 @@ class Submitter(Generic[P, T]):
         prepared = prepared or self.prepare()
         path, is_workflow = prepared.environment.path, self.task.is_workflow
         with pickling(self.cluster, prepared):
-            shipped = ship_function(self.task.unwrapped, path, is_workflow, prepared.by_value)
+            function, captured = self.task.unwrapped, prepared.environment.captured
+            shipped = ship_function(function, path, is_workflow, prepared.by_value, captured)
         return Code(prepared, shipped)
 
     def ship(

@@ -161,11 +161,14 @@ def test_auto_is_none_without_a_project_and_for_the_sdk_itself(tmp_path: Path) -
     assert (packaging.kind, why) == ("none", "auto: the SDK itself")
 
 
-def test_auto_is_none_where_the_job_has_our_own_python_and_files(tmp_path: Path) -> None:
+def test_auto_captures_the_code_where_the_job_has_our_own_python_and_files(tmp_path: Path) -> None:
     cluster = Cluster("embedded", job_base_dir=tmp_path)
     made = prepare(Request(cluster, cluster.packaging, find_project, {}))
     assert made.environment.kind == "none"
     assert made.environment.why.startswith("auto; the job uses this machine's files")
+    made = prepare(Request(cluster, cluster.packaging, decided, {}))
+    assert made.environment.kind == "captured"
+    assert made.environment.digest == ""  # a cache key is about the function, not about the copy
 
 
 def test_inherit_outside_of_a_job_is_refused(tmp_path: Path) -> None:

@@ -40,8 +40,12 @@ def ship_function(
     path: tuple[str, ...],
     workflow: bool = False,
     reason: str | None = None,
+    captured: str = "",
 ) -> ShippedFunction:
-    """Make the function file of a run; `reason`: why it travels by value, "" that it does not."""
+    """Make the function file of a run; `reason`: why it travels by value, "" that it does not.
+
+    `captured` is the folder of the code that it imports, where that was captured.
+    """
     module = getattr(function, "__module__", None)
     target = _target(function)
     reason = by_value_reason(function) if reason is None else reason or None
@@ -54,6 +58,7 @@ def ship_function(
         "target": target,
         "python": list(sys.version_info[:3]),
         "path": list(path),
+        "captured": captured,
         "context": context,
         "workflow": workflow,
     }

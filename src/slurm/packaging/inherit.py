@@ -42,7 +42,7 @@ def own_environment() -> Environment | None:
 def decide_inside(packaging: Packaging) -> tuple[Packaging, str] | None:
     """What holds inside a job that was packaged: its own environment; None: decide as usual."""
     own = own_environment()
-    if own is None or own.kind == "none" or packaging.kind in ("inherit", "none"):
+    if own is None or own.kind in ("none", "captured") or packaging.kind in ("inherit", "none"):
         return None
     own_way = Packaging("inherit", {}, packaging.said_by)
     if packaging.kind == "auto" or packaging.said_by == OUTER:

@@ -68,6 +68,8 @@ _PREPARE = {
     "wheel": "slurm.packaging.wheel:prepare_wheel",
     "container": "slurm.packaging.container.prepare:prepare_container",
     "inherit": "slurm.packaging.inherit:prepare_inherit",
+    # What auto means where the job sees this machine's files.
+    "captured": "slurm.packaging.capture:prepare_captured",
 }
 
 
@@ -99,7 +101,7 @@ def decide(request: Request) -> tuple[Packaging, str]:
         return packaging, f"asked for by {packaging.said_by}"
     if request.cluster.backend.kind != "ssh" and not packaging.options:
         # The job has this client's own Python and files: what runs here runs there.
-        return Packaging("none", {}, packaging.said_by), "auto"
+        return Packaging("captured", {}, packaging.said_by), "auto"
     project = packaging.options.get("project") or find_project(request.source)
     if project is None or is_sdk(str(project)):
         why = f"no pyproject.toml above {request.source}" if project is None else "the SDK itself"

@@ -32,6 +32,7 @@ from slurm.rundir.names import (
     CALLS,
     CANCELLED,
     CHECKPOINT,
+    CODE,
     CURRENT,
     ENVIRONMENT,
     EVENTS,

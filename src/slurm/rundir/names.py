@@ -62,6 +62,9 @@ BASE_SNAPSHOTS = ".snapshots"
 BASE_PYTHONS = ".pythons"
 BASE_TOOLS = ".tools"
 
+#: In the folder of a snapshot: captured code in one file.
+CODE = "code"
+
 #: In the folder of an environment: what it is made of, the whole one, and when it was last used.
 RECIPE = "recipe.json"
 CURRENT = "current"

@@ -70,7 +70,7 @@ class _Function:
     def _load(self) -> Any:
         if self._loaded is None:
             header, pickled = rundir.decode_function(self._data, "a function")
-            runner.extend_path(header.get("path", ()))
+            runner.extend_path(header)
             with Importing(header["target"].partition(":")[0]):
                 self._loaded = runner.get_function(header, pickled)
             self._inject = header.get("context")

@@ -92,7 +92,7 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
         rundir.ArgumentFile(run)
     except (rundir.Untrusted, OSError, ValueError) as error:
         raise runner.Refused("UntrustedRun", str(error), "submit the run again") from error
-    runner.extend_path(header.get("path", ()))
+    runner.extend_path(header)
     with Importing(header["target"].partition(":")[0]):
         function = runner.get_function(header, pickled)
     from slurm.runner.arguments import load_common

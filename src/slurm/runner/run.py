@@ -163,7 +163,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
     if header["by"] == "value" or b"cloudpickle" in blob:
         # Byte code in the arguments is as fragile as that of the function.
         check_version(header)
-    extend_path(header.get("path", ()))
+    extend_path(header)
     with Importing(header["target"].partition(":")[0]):
         function = get_function(header, pickled)
         args, kwargs = call_arguments(run, who, blob)
@@ -231,10 +231,22 @@ def make_context(header: Dict[str, Any]) -> Any:
     return JobContext.from_environment()
 
 
-def extend_path(entries: Any) -> None:
-    """Add the client's own import path behind the SDK and before what Python found by itself."""
+def extend_path(header: Dict[str, Any]) -> None:
+    """Add the client's own import path behind the SDK and before what Python found by itself.
+
+    Code that was captured with the call goes before all.
+    """
     known = set(sys.path)
-    sys.path[1:1] = [entry for entry in entries if entry not in known]
+    sys.path[1:1] = [entry for entry in header.get("path", ()) if entry not in known]
+    if header.get("captured"):
+        from slurm.runner import captured
+
+        try:
+            captured.install(header["captured"])
+        except (rundir.Untrusted, OSError, ValueError) as error:
+            raise Refused(
+                "UntrustedRun", f"the captured code cannot be read: {error}", "submit the run again"
+            ) from error
 
 
 def get_function(header: Dict[str, Any], pickled: bytes) -> Any:

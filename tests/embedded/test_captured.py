@@ -1,0 +1,366 @@
+"""What was submitted is what runs: edits do not reach jobs that wait, children or workers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm import Cluster, rundir
+from slurm.packaging import capture, modules
+
+WORK = """
+    import time
+    from pathlib import Path
+    from slurm import task, workflow
+    VALUE = 2
+
+    @task(time="5min")
+    def value(_=0):
+        return VALUE
+
+    @task(time="5min")
+    def slow(_=0):
+        time.sleep(0.3)
+        import late
+        return VALUE if late.SAME == VALUE else "mixed"
+
+    @workflow(time="5min")
+    def flow(sign):
+        # The file is edited before the first child is submitted.
+        while not Path(sign).exists():
+            time.sleep(0.05)
+        return [value().result(), *value.map([1, 2]).results()]
+
+    @task
+    def place():
+        import late
+        return __file__, late.__file__, (Path(__file__).parent / "data.txt").read_text()
+
+    @task
+    def fails():
+        raise ValueError("as submitted")  # the line as it was
+
+    def spawned(conn):
+        import late
+        conn.send((VALUE, late.SAME, __file__))
+
+    @task
+    def spawns():
+        import multiprocessing
+        found = []
+        for way in ("spawn", "forkserver", "fork"):
+            context = multiprocessing.get_context(way)
+            here, there = context.Pipe()
+            child = context.Process(target=spawned, args=(there,))
+            child.start()
+            found.append(here.recv())
+            child.join()
+        return found
+
+    @task
+    def source():
+        import inspect
+        return inspect.getsource(value.unwrapped)
+"""
+LATE = "SAME = 2\n"
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder on the import path; what is imported from it is forgotten afterwards."""
+    path = tmp_path / "code"
+    path.mkdir()
+    monkeypatch.syspath_prepend(str(path))
+    before = set(sys.modules)
+    yield path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def work(folder: Path) -> Iterator[object]:
+    (folder / "work_captured.py").write_text(textwrap.dedent(WORK))
+    (folder / "late.py").write_text(LATE)
+    (folder / "data.txt").write_text("data")
+    import work_captured  # type: ignore[import-not-found]
+
+    yield work_captured
+
+
+def edit(folder: Path) -> None:
+    file = folder / "work_captured.py"
+    text = file.read_text().replace("VALUE = 2", "VALUE = 99")
+    file.write_text("\n\n" + text.replace("as it was", "as it is now"))
+    (folder / "late.py").write_text("SAME = 99\n")
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_items_that_wait_run_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    array = work.slow.map(range(4), max_concurrent=1)  # type: ignore[attr-defined]
+    wait_until(lambda: array[0].state.value != "PENDING")
+    edit(folder)
+    assert array.results(60) == [2, 2, 2, 2]
+    assert work.slow().result(60) == 99  # type: ignore[attr-defined]
+
+
+def test_a_job_that_waits_runs_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    job = cluster.submit(work.slow, hold=True)()  # type: ignore[attr-defined]
+    edit(folder)
+    job.release()
+    assert job.result(60) == 2
+
+
+def test_the_items_of_packs_run_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    array = work.slow.map(range(4), pack=1, max_concurrent=1)  # type: ignore[attr-defined]
+    wait_until(lambda: array[0].state.value != "PENDING")
+    edit(folder)
+    assert array.results(60) == [2, 2, 2, 2]
+
+
+def test_the_children_of_a_workflow_run_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path, tmp_path: Path
+) -> None:
+    job = work.flow(str(tmp_path / "sign"))  # type: ignore[attr-defined]
+    wait_until(lambda: job.state.value != "PENDING")
+    edit(folder)
+    (tmp_path / "sign").touch()
+    assert job.result(90) == [2, 2, 2]
+
+
+def test_the_workers_of_an_executor_run_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    with cluster.executor(1) as pool:
+        first = pool.submit(work.slow)  # type: ignore[attr-defined]
+        edit(folder)
+        others = [pool.submit(work.slow) for _ in range(3)]  # type: ignore[attr-defined]
+        assert [future.result(60) for future in [first, *others]] == [2, 2, 2, 2]
+
+
+def test_calls_of_a_batch_run_what_was_there_when_they_were_made(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    with cluster.batch():
+        job = work.slow()  # type: ignore[attr-defined]
+        edit(folder)
+    assert job.result(60) == 2
+
+
+def test_a_script_and_the_modules_beside_it_run_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("X = 2\n")
+    (tmp_path / "script.py").write_text(
+        textwrap.dedent(
+            f"""
+            from pathlib import Path
+            from slurm import Cluster, task
+
+            @task
+            def f():
+                import beside
+                raise ValueError(beside.X)  # line of f
+
+            if __name__ == "__main__":
+                with Cluster("embedded", job_base_dir={str(tmp_path / "jobs")!r}) as cluster:
+                    job = cluster.submit(f, hold=True)()
+                    Path("beside.py").write_text("X = 99")
+                    text = Path("script.py").read_text()
+                    Path("script.py").write_text("#\\n" + text.replace("line of", "other"))
+                    job.release()
+                    print(repr(job.exception(60)), job.stderr())
+            """
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    assert "ValueError(2)" in done.stdout, done.stderr
+    assert "raise ValueError(beside.X)  # line of f" in done.stdout
+
+
+def test_modules_seem_to_lie_where_they_were_written(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    job = cluster.submit(work.place, hold=True)()  # type: ignore[attr-defined]
+    failing = cluster.submit(work.fails, hold=True)()  # type: ignore[attr-defined]
+    text = cluster.submit(work.source, hold=True)()  # type: ignore[attr-defined]
+    edit(folder)
+    for one in (job, failing, text):
+        one.release()
+    assert job.result(60) == (str(folder / "work_captured.py"), str(folder / "late.py"), "data")
+    assert "as submitted" in str(failing.exception(60))
+    log = failing.stderr()
+    assert f'File "{folder}/work_captured.py"' in log
+    assert 'raise ValueError("as submitted")  # the line as it was' in log
+    assert "return VALUE" in text.result(60)
+
+
+def test_a_file_that_is_gone_is_not_missed(cluster: Cluster, work: object, folder: Path) -> None:
+    job = cluster.submit(work.slow, hold=True)()  # type: ignore[attr-defined]
+    (folder / "work_captured.py").unlink()
+    (folder / "late.py").unlink()
+    job.release()
+    assert job.result(60) == 2
+
+
+def test_processes_that_a_job_spawns_import_what_was_submitted(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    job = cluster.submit(work.spawns, hold=True)()  # type: ignore[attr-defined]
+    edit(folder)
+    job.release()
+    assert job.result(60) == [(2, 2, str(folder / "work_captured.py"))] * 3
+
+
+def test_none_uses_the_files_as_they_are_when_the_job_runs(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    job = cluster.submit(work.slow, packaging="none", hold=True)()  # type: ignore[attr-defined]
+    edit(folder)
+    job.release()
+    assert job.result(60) == 99
+
+
+def test_unchanged_code_is_stored_once_and_explained(
+    cluster: Cluster, work: object, folder: Path
+) -> None:
+    jobs = [work.value() for _ in range(3)]  # type: ignore[attr-defined]
+    assert [job.result(60) for job in jobs] == [2, 2, 2]
+    stored = list(Path(cluster.base, rundir.BASE_SNAPSHOTS).iterdir())
+    assert len(stored) == 1
+    plan = cluster.explain(work.value)()  # type: ignore[attr-defined]
+    assert "captured: auto; the code as it is now" in str(plan)
+    assert plan.environment.details["captured"]["digest"] == stored[0].name
+    assert str(folder) in plan.environment.details["captured"]["roots"]
+
+
+def test_captured_code_that_was_cleaned_away_is_brought_again(
+    cluster: Cluster, work: object
+) -> None:
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+    (code,) = Path(cluster.base, rundir.BASE_SNAPSHOTS).glob(f"*/{rundir.CODE}")
+    code.unlink()
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+
+
+# ---- odd layouts ------------------------------------------------------------------------------
+
+
+def found_in(folder: Path, *names: str, project: bool = False) -> modules.Found:
+    for name in names:
+        __import__(name)
+    sources = modules.Sources()
+    loaded = [m for m in modules.Loaded().modules() if m.file.startswith(str(folder))]
+    return modules.find_modules(loaded, str(folder) if project else None, sources, None)
+
+
+def put(folder: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def test_a_package_comes_whole_and_a_module_with_what_it_imports(folder: Path) -> None:
+    put(
+        folder,
+        {
+            "pk_a/__init__.py": "",
+            "pk_a/deep/__init__.py": "",
+            "pk_a/deep/x.py": "",
+            "pk_a/nodot/y.py": "",
+            "pk_a/data/values.csv": "1",
+            "pk_a/not-a-name.py": "",
+            "mo_b.py": "import mo_c, json as j\ndef f():\n    from ns_d.inner import (\n  e, g)\n",
+            "mo_c.py": "from ns_d import h as k\ndef f():\n    import not_there\n",
+            "ns_d/inner/e.py": "",
+            "ns_d/h.py": "",
+            "ns_d/unused.py": "",
+            "mo_unused.py": "",
+        },
+    )
+    found = found_in(folder, "pk_a", "mo_b")
+    assert set(found.modules) == {
+        *("pk_a", "pk_a.deep", "pk_a.deep.x", "pk_a.nodot.y"),
+        *("mo_b", "mo_c", "ns_d.inner.e", "ns_d.h"),
+    }
+    assert set(found.namespaces) == {"pk_a.nodot", "ns_d", "ns_d.inner"}
+
+
+def test_a_project_comes_with_what_nothing_imports(folder: Path) -> None:
+    put(folder, {"pk_e/__init__.py": "", "pk_f/__init__.py": "", "pk_f/g.py": "", "mo_h.py": ""})
+    found = found_in(folder, "pk_e", project=True)
+    assert {"pk_e", "pk_f", "pk_f.g", "mo_h"} <= set(found.modules)
+
+
+def test_strange_files_are_left_alone(folder: Path) -> None:
+    put(folder, {"pk_i/__init__.py": "", "pk_i/ok.py": "", "pk_i/fast.cpython-311.so": ""})
+    put(folder, {"pk_i/node_modules/x.py": "", "pk_i/envx/pyvenv.cfg": "", "pk_i/envx/z.py": ""})
+    inside = folder / "pk_i"
+    os.mkfifo(inside / "pipe.py")
+    (inside / "loop").symlink_to(inside)
+    (inside / "self.py").symlink_to("self.py")
+    (inside / "dangling.py").symlink_to("nowhere.py")
+    os.mkdir(os.fsencode(inside) + b"/b\xff")
+    Path(os.fsdecode(os.fsencode(inside) + b"/b\xff.py")).write_text("")
+    (inside / "huge.py").write_text("#" * (modules.LARGEST + 1))
+    found = found_in(folder, "pk_i", project=True)
+    names = {name for name in found.modules if name.startswith("pk_i")}
+    assert {"pk_i", "pk_i.ok"} <= names
+    assert names <= {"pk_i", "pk_i.ok", "pk_i.loop", "pk_i.loop.ok"}
+    assert found.left == ["1 compiled modules stay where they are"]
+
+
+def test_more_files_than_a_program_has_are_not_swept_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(folder, {"pk_j/__init__.py": "", "pk_j/used.py": "import pk_j.named\n"})
+    put(folder, {"pk_j/named.py": "", **{f"pk_j/m{n}.py": "" for n in range(30)}})
+    monkeypatch.setattr(modules, "MOST_FILES", 20)
+    found = found_in(folder, "pk_j.used")
+    assert set(found.modules) == {"pk_j", "pk_j.used", "pk_j.named"}
+    assert "more than 20 files: only what is imported" in found.left[0]
+
+
+def test_a_folder_of_data_in_a_package_is_not_read_through(folder: Path) -> None:
+    put(folder, {"pk_k/__init__.py": "", "pk_k/data/a.py.txt": ""})
+    for number in range(modules.MOST_OTHERS * 3):
+        (folder / "pk_k" / "data" / f"{number}.png").touch()
+    assert found_in(folder, "pk_k").seen < modules.MOST_OTHERS + 10
+
+
+def test_unchanged_code_costs_little(folder: Path, tmp_path: Path) -> None:
+    put(folder, {"pk_l/__init__.py": "", **{f"pk_l/m{n}.py": "X = 1\n" * 50 for n in range(500)}})
+    __import__("pk_l")
+    source = str(folder / "pk_l" / "__init__.py")
+    begun = time.process_time()
+    first = capture.take(source)
+    assert time.process_time() - begun < 2
+    wait_until(lambda: all(stamp for stamp in capture.take(source).stamps.values()))  # type: ignore[union-attr]
+    begun = time.process_time()
+    for _ in range(10):
+        assert capture.take(source).digest == first.digest  # type: ignore[union-attr]
+    assert (time.process_time() - begun) / 10 < 0.02
