@@ -14,6 +14,7 @@ from slurm.model.options import merge, normalize
 from slurm.model.packs import plan_packs
 from slurm.packaging import Prepared
 from slurm.packaging.arguments import ShippedArguments
+from slurm.packaging.capture import deliver_again
 from slurm.packaging.function import ShippedFunction
 from slurm.packaging.inherit import read_environment
 from slurm.packaging.sdk import sdk_hash
@@ -23,6 +24,7 @@ from slurm.rendering import Environment, Submission
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
+    from slurm.submission import Code
 
 
 def resubmit(
@@ -32,8 +34,12 @@ def resubmit(
     options: Mapping[str, Any],
     pack: int | None = None,
     single: bool = False,
+    code: Code | None = None,
 ) -> ArrayJob[Any]:
-    """Submit these calls of a run anew, as an array of their own; `single`: one call as one job."""
+    """Submit these calls of a run again, as an array of their own; `single`: one call as one job.
+
+    They run the code of that run, or `code`.
+    """
     metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
     merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
@@ -49,7 +55,7 @@ def resubmit(
         name=name,
         sdk=f"{cluster.base}/{rundir.BASE_SDK}/{sdk_hash()}",
         workdir=str(metadata.get("workdir") or cluster.base),
-        environment=_environment(cluster, run),
+        environment=code.prepared.environment if code else _environment(cluster, run),
         options=merged,
         throttle=throttle if isinstance(throttle, int) else None,
         pack=packing,
@@ -59,11 +65,17 @@ def resubmit(
     is_workflow = bool(metadata.get("workflow"))
     why = f"as in {run}"
     function = ShippedFunction(metadata["by"], metadata["target"], why, data, is_workflow)
+    captured = submission.environment.captured
+    prepared = Prepared(
+        submission.environment, deliver=deliver_again(captured) if captured else None
+    )
+    if code is not None:
+        prepared, function = code
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
     cut = None if single else cluster._cut(count, submission.throttle is not None)
-    plan = Plan(name, submission, function, arguments, cut, (), Prepared(submission.environment))
+    plan = Plan(name, submission, function, arguments, cut, (), prepared)
     jobs = once(
         cluster,
         function.target,

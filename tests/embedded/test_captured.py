@@ -267,6 +267,66 @@ def test_captured_code_that_was_cleaned_away_is_brought_again(
     assert work.value().result(60) == 2  # type: ignore[attr-defined]
 
 
+# ---- once more --------------------------------------------------------------------------------
+
+BROKEN = """
+from slurm import Cluster, task
+
+@task
+def half(n):
+    return n / 0
+
+if __name__ == "__main__":
+    with Cluster("embedded", job_base_dir={base!r}):
+        job = {call}
+    print(job.run)
+    job.wait()
+"""
+
+
+def slurm(base: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    words = (*words, "--cluster", "embedded", "--job-base-dir", str(base))
+    return subprocess.run(
+        [sys.executable, "-m", "slurm.cli", *words],
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.parametrize("call", ["half(4)", "half.map([4, 8])"])
+@pytest.mark.parametrize("where", ["script", "module"])
+def test_rerun_says_which_code_it_runs_and_takes_todays_when_it_is_told(
+    call: str, where: str, tmp_path: Path
+) -> None:
+    base = tmp_path / "jobs"
+    text = BROKEN.format(base=str(base), call=call)
+    file = tmp_path / f"half_{where}.py"
+    file.write_text(text)
+    program = file
+    if where == "module":
+        program = tmp_path / "program.py"
+        program.write_text(f"from half_module import half\n{text.replace('def half', 'def other')}")
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+    run = done.stdout.split()[0]
+    file.write_text(text.replace("n / 0", "n / 2"))
+    again = slurm(base, "rerun", run, "--failed")
+    assert f"it runs the code that {run} was submitted with" in again.stdout, again.stderr
+    assert f"slurm rerun {run} --code current" in again.stdout
+    new = again.stdout.split()[1]
+    assert "ZeroDivisionError" in slurm(base, "wait", new).stdout + slurm(base, "show", new).stdout
+    again = slurm(base, "rerun", run, "--failed", "--code", "current")
+    assert "it runs the code as it is now" in again.stdout, again.stderr
+    with Cluster("embedded", job_base_dir=base) as cluster:
+        job = cluster.attach(again.stdout.split()[1])
+        found = job.results(60) if call != "half(4)" else [job.result(60)]
+    assert found == [2.0, 4.0][: len(found)]
+
+
 # ---- odd layouts ------------------------------------------------------------------------------
 
 

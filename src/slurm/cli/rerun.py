@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -30,14 +30,18 @@ class Submitted(Answer):
     jobs: Annotated[int, "How many jobs it has."]
     again: Annotated[str | None, "The run whose calls these are."]
     options: Annotated[dict[str, Any], "What was asked for anew."]
+    code: Annotated[str | None, "Of a rerun: submitted (that of the old run) or current."] = None
 
     def lines(self, screen: Screen) -> list[str]:
         """What it is, and how to go on."""
         some = f", {self.jobs} jobs" if self.jobs > 1 else ""
-        return [
-            f"submitted {self.run} (job {self.job_id}{some})",
-            screen.paint(f"follow it: slurm attach {self.run}", "grey"),
-        ]
+        lines = [f"submitted {self.run} (job {self.job_id}{some})"]
+        if self.code == "submitted":
+            now = f"slurm rerun {self.again} --code current"
+            lines.append(f"it runs the code that {self.again} was submitted with; today's: {now}")
+        elif self.code == "current":
+            lines.append("it runs the code as it is now")
+        return [*lines, screen.paint(f"follow it: slurm attach {self.run}", "grey")]
 
 
 def rerun(
@@ -47,9 +51,17 @@ def rerun(
     mem: Mem = None,
     time: Time = None,
     set: Set = None,
+    code: Annotated[
+        Literal["submitted", "current"],
+        Parameter(help="The code that the run was submitted with, or the files as they are now."),
+    ] = "submitted",
     common: Common = COMMON,
 ) -> Submitted:
-    """Run the calls of a run again, with the same code and arguments, as a run of its own."""
+    """Run the calls of a run again, with the same arguments, as a run of its own.
+
+    They run the code that was submitted; with `--code current` what stands in the files today.
+    """
+    from slurm.current import current_code
     from slurm.resubmission import resubmit
 
     opened = open_run(common, run)
@@ -61,9 +73,11 @@ def rerun(
             f"nothing of {opened.run} has failed: {open_jobs}", hint="leave --failed out"
         )
     indexes = [job.index for job in jobs]
-    fresh = resubmit(opened.cluster, opened.run, indexes, given, single=opened.array is None)
+    new = current_code(opened.cluster, opened.run) if code == "current" else None
+    single = opened.array is None
+    fresh = resubmit(opened.cluster, opened.run, indexes, given, single=single, code=new)
     first = fresh[0]
-    return Submitted(first.run, first.id, len(fresh), opened.run, given)
+    return Submitted(first.run, first.id, len(fresh), opened.run, given, code)
 
 
 def options_of(words: Sequence[str] | None, **named: Any) -> dict[str, Any]:

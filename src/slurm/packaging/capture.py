@@ -10,11 +10,12 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
-from slurm.errors import PackagingError, RunDirError
+from slurm.errors import NotDelivered, PackagingError, RunDirError
 from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason
 from slurm.packaging.inherit import own_environment
@@ -133,16 +134,39 @@ class Capture:
 
     def deliver(self, cluster: Cluster) -> None:
         """Bring the code to a cluster."""
-        place = f"{cluster.base}/{rundir.BASE_SNAPSHOTS}/{self.digest}/{rundir.CODE}"
-        data = self.spare
-        if not data:
-            with open(spooled(self.digest), "rb") as f:
-                data = f.read()
+        _put(cluster, self.digest, self.spare or _read_spooled(self.digest))
+
+
+def deliver_again(place: str) -> Callable[[Cluster], None]:
+    """What brings the captured code of an earlier run, where this machine still has it."""
+    digest = os.path.basename(place)
+
+    def deliver(cluster: Cluster) -> None:
         try:
-            rundir.make_private_folder(os.path.dirname(place))
-            rundir.write_atomically(place, data, mode=0o400)
-        except OSError as error:
-            raise RunDirError(f"{place} cannot be written: {error.strerror}") from error
+            data = _read_spooled(digest)
+        except OSError:
+            raise NotDelivered(
+                f"the code that was captured for this run ({digest[:10]}) is neither in "
+                f"{cluster.base} nor on this machine any more",
+                hint="run the files as they are now: slurm rerun RUN --code current",
+            ) from None
+        _put(cluster, digest, data)
+
+    return deliver
+
+
+def _read_spooled(digest: str) -> bytes:
+    with open(spooled(digest), "rb") as f:
+        return f.read()
+
+
+def _put(cluster: Cluster, digest: str, data: bytes) -> None:
+    place = f"{cluster.base}/{rundir.BASE_SNAPSHOTS}/{digest}/{rundir.CODE}"
+    try:
+        rundir.make_private_folder(os.path.dirname(place))
+        rundir.write_atomically(place, data, mode=0o400)
+    except OSError as error:
+        raise RunDirError(f"{place} cannot be written: {error.strerror}") from error
 
 
 # ---- taking one ---------------------------------------------------------------------------------
@@ -171,8 +195,10 @@ def take(source: str) -> Capture | None:
         project = None
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     script = os.path.abspath(main) if isinstance(main, str) and os.path.isfile(main) else None
-    if script is not None and not script.endswith((".py", ".pyw")):
-        script = None
+    if script is not None and (
+        not script.endswith((".py", ".pyw")) or "SLURM_SDK_RUN" in os.environ
+    ):
+        script = None  # a program of another kind; in a job the runner
     with _lock:
         loaded = _state.loaded.modules()
         before = _state.taken.get((project, script))
