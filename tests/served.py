@@ -8,21 +8,14 @@ import re
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-
-def until(what: str, true: Callable[[], object], seconds: float = 90) -> None:
-    """Wait for something; a guard against hangs, no measure of speed."""
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        time.sleep(0.1)
+from waiting import until
 
 
 @dataclass

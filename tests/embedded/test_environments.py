@@ -21,6 +21,7 @@ from slurm.packaging.build import find_uv
 from slurm.runner import environment_state as state
 from slurm.runner import lease
 from slurm.runner.lease import Lease
+from waiting import holds, until
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -129,8 +130,7 @@ def test_when_its_maker_is_killed_another_makes_it_and_nobody_uses_the_half(
     assert half
     assert not state.is_ready(str(folder))
     others = [start() for _ in range(2)]
-    time.sleep(1)
-    assert all(process.poll() is None for process in others)
+    holds("both wait", lambda: all(process.poll() is None for process in others), 1)
     os.killpg(first.pid, signal.SIGKILL)
     for process in others:
         assert process.wait(60) == 0
@@ -331,13 +331,17 @@ def test_a_lock_of_another_host_is_taken_over_when_it_is_silent(
     path.write_text(json.dumps(far))
     waiting = Lease(str(path))
     assert waiting.break_dead() is None
-    monkeypatch.setattr(lease, "SILENT", 0.3)
-    time.sleep(0.2)
     path.write_text(json.dumps({**far, "beats": 1}))  # it lives
     assert waiting.break_dead() is None
-    time.sleep(0.4)
-    gone = waiting.break_dead()
-    assert gone is not None
+    monkeypatch.setattr(lease, "SILENT", 0.3)
+    found: list[Any] = []
+
+    def broken() -> bool:
+        found.append(waiting.break_dead())
+        return found[-1] is not None
+
+    until("the lock of a silent host is broken", broken)
+    gone = found[-1]
     assert (gone["token"], gone["dead"]) == ("far-1", False)
     assert waiting.take()
     waiting.release()

@@ -22,6 +22,7 @@ from slurm import (
     task,
 )
 from slurm.blocks import next_ahead, wanted_blocks
+from waiting import holds, until
 
 
 def square(n: int) -> int:
@@ -81,11 +82,8 @@ def test_jobs_come_with_the_queue_up_to_the_maximum(cluster: Cluster) -> None:
 def test_idle_jobs_go_down_to_the_minimum(cluster: Cluster) -> None:
     with cluster.executor(max_workers=2, min_workers=1, idle="1s") as pool:
         list(pool.map(pid, [0.3] * 8, timeout=60))
-        deadline = time.monotonic() + 60
-        while len(pool.jobs) > 1 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        time.sleep(1.5)
-        assert len(pool.jobs) == 1
+        until("one job is left", lambda: len(pool.jobs) == 1)
+        holds("one job stays", lambda: len(pool.jobs) == 1, 1.5)
         assert pool.submit(square, 3).result(60) == 9
 
 
@@ -137,7 +135,7 @@ def test_calls_of_a_lost_job_are_finished_by_another(cluster: Cluster) -> None:
     with cluster.executor(max_workers=2) as pool:
         pool.submit(square, 1).result(60)
         calls = [pool.submit(pid, 0.5) for _ in range(6)]
-        time.sleep(0.3)
+        until("a call runs", lambda: any(call.running() for call in calls))
         pool.jobs[0].cancel()
         assert len([call.result(60) for call in calls]) == 6
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -186,7 +185,6 @@ def test_control_c_leaves_the_job_running(tmp_path: Path) -> None:
     )
     assert client.stdout is not None
     name = client.stdout.readline().strip()
-    time.sleep(0.3)
     os.killpg(client.pid, signal.SIGINT)
     _, errors = client.communicate(timeout=WAIT)
     assert "KeyboardInterrupt" in errors

@@ -194,23 +194,24 @@ def test_what_a_sender_that_only_seemed_dead_submits_late_ends_by_itself(
     assert "belongs to job nobody" in job.stderr()
 
 
-def test_a_child_that_failed_is_not_run_again(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_child_that_failed_is_not_run_again_and_its_dependent_never_runs(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     @task
     def fails() -> None:
         count.local("x", str(tmp_path))
         raise ValueError("as before")
 
     @workflow
-    def tries(ctx: WorkflowContext) -> str:
+    def tries(ctx: WorkflowContext) -> list[str]:
         child = fails()
-        child.exception()
-        dependant = count.after(child)
+        dependent = count.after(child)("y", str(tmp_path))
+        ends = [str(child.exception()), type(dependent.exception()).__name__]
         if ctx.attempt == 0:
             die()
-        assert dependant is not None
-        return str(child.exception())
+        return ends
 
-    assert tries().result(WAIT) == "as before"
+    assert tries().result(WAIT) == ["as before", "UpstreamFailed"]
     assert (tmp_path / "runs").read_text() == "x\n"
 
 

@@ -13,6 +13,7 @@ import pytest
 from breaking import SOON, BreakableSlurm, eventually, runner_pid
 
 from slurm import Cluster, Job, JobContext, errors, outcome, pace, task, watcher
+from waiting import age, holds
 
 
 def nap() -> Any:
@@ -114,8 +115,9 @@ def test_a_controller_that_is_restarted_costs_no_job(
     waits = cluster.submit(nap(), hold=True)(0)
     runner_pid(runs)
     runner_pid(dies)
-    # A killed controller forgets what it was told in the last five seconds.
-    time.sleep(6 if how is signal.SIGKILL else 0)
+    if how is signal.SIGKILL:
+        # A killed controller forgets what it was told in the last five seconds.
+        age(time.time(), 6)
     slurm.cluster.stop_daemon("slurmctld", signal=how)
     # A value that lies on disk needs no controller.
     assert runs.result(SOON) == "slept"
@@ -303,8 +305,7 @@ def test_a_forgotten_job_is_not_called_lost_while_slurmdbd_is_away(
     # Nobody is left to write an exit event.
     os.kill(shell, signal.SIGKILL)
     eventually(lambda: "accounting" in job.reason)
-    time.sleep(outcome.RESULT_GRACE + 2)
-    assert not job.done()
+    holds("not done", lambda: not job.done(), outcome.RESULT_GRACE + 2)
     # What happened meanwhile reaches accounting within a minute.
     monkeypatch.setattr(outcome, "RESULT_GRACE", SOON)
     slurm.start("slurmdbd")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurm import Cluster, WorkerDied
+from waiting import until
 
 
 def square(n: int) -> int:
@@ -39,7 +40,7 @@ def test_a_lost_job_loses_no_call(cluster: Cluster) -> None:
     with cluster.executor(max_workers=2) as pool:
         pool.submit(square, 1).result(60)
         calls = [pool.submit(slow, n) for n in range(6)]
-        time.sleep(0.5)
+        until("a call runs", lambda: any(call.running() for call in calls))
         lost = pool.jobs[0]
         lost.cancel()
         ran_in = {call.result(60) for call in calls}

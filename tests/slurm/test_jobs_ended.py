@@ -296,7 +296,6 @@ def test_a_run_directory_that_the_node_cannot_see_is_named(cluster: Cluster) -> 
     hidden = Path(job.path).with_name("hidden")
     Path(job.path).rename(hidden)
     job.release()
-    time.sleep(2)
     eventually(lambda: "FAILED" in run("squeue", "-h", "-t", "all", "-j", job.id, "-O", "State"))
     # slurmd of 24.11 and later makes a directory that it misses, for the log.
     shutil.rmtree(job.path, ignore_errors=True)

@@ -19,6 +19,7 @@ from proxy import DOWN, UP, Proxy
 from server import Sshd
 
 from slurm import Cluster, errors, task
+from waiting import age, holds
 
 
 @task
@@ -122,7 +123,7 @@ def test_a_connection_that_stalls_is_given_up_and_made_anew(
     found: list[int] = []
     asking = threading.Thread(target=lambda: found.append(len(far.queue())))
     asking.start()
-    time.sleep(3)
+    holds("no answer", lambda: not found, 3)
     proxy.flow()
     asking.join(100)
     assert len(found) == 1
@@ -227,7 +228,7 @@ def test_a_client_that_slept_goes_on(far: Cluster, proxy: Proxy, tmp_path: Path)
         assert client.stdout.readline() == "2\n"
         client.send_signal(signal.SIGSTOP)
         proxy.cut()  # what happens to a laptop's connections meanwhile
-        time.sleep(1)
+        age(time.time(), 1)
         client.send_signal(signal.SIGCONT)
         client.stdin.write("\n")
         client.stdin.flush()

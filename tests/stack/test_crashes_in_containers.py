@@ -15,6 +15,7 @@ from lab import Lab, marking, until
 from slurm import Cluster, Job, silence, task
 from slurm.errors import SlurmError
 from slurm.stack import health, life
+from waiting import age
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -71,7 +72,7 @@ def test_one_node_of_a_packed_map_that_hangs_is_named(
         def silent() -> bool:
             return all(job.reason.startswith("silent since") for job in there)
 
-        time.sleep(25)  # both have written a beat, and it has been read
+        age(time.time(), 25)  # both have written a beat, and it has been read
         signal_jobs(lab, "n2", "STOP")
         try:
             until(silent, lambda: [(job.node, job.reason) for job in items])
@@ -105,7 +106,7 @@ def test_slurmdbd_and_database_killed_under_load_lose_no_record(lab: Lab) -> Non
     job, wanted = array(lab, 201, 30)
     lab.wait_state(job, "RUNNING")
     lab.kill("slurmdbd", "mysql")
-    time.sleep(5)
+    age(time.time(), 5)  # what happens meanwhile is to be kept by slurmctld
     lab.up()
     lab.wait_empty()
     assert run_marks(lab, wanted) == wanted
@@ -114,7 +115,7 @@ def test_slurmdbd_and_database_killed_under_load_lose_no_record(lab: Lab) -> Non
 
 def test_a_controller_killed_ten_seconds_after_the_last_submission_loses_no_job(lab: Lab) -> None:
     job, wanted = array(lab, 301, 60)
-    time.sleep(10)
+    age(time.time(), 10)
     lab.kill("slurmctld")
     lab.up()
     lab.wait_mended()
@@ -128,7 +129,7 @@ def test_every_job_that_a_killed_controller_forgot_is_reported(lab: Lab) -> None
     places = [f"/home/user/place-{number}" for number in range(8)]
     with Cluster.from_stack(lab.name, time="5m", mem="20M") as cluster:
         jobs = [cluster.submit(os.mkdir)(place) for place in places]
-        time.sleep(1)
+        age(time.time(), 1)  # some jobs are on disk, some are not
         lab.kill("slurmctld")
         lab.up()
         told = dict(zip(places, map(outcome, jobs), strict=True))

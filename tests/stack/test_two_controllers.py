@@ -9,6 +9,7 @@ import pytest
 from lab import Lab, marking, until
 
 from slurm.stack import change, health, life
+from waiting import age
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(1800)]
 
@@ -33,7 +34,7 @@ def test_the_backup_takes_over_and_a_running_array_ends(lab: Lab) -> None:
     job = lab.batch(marking(40), "--array=1-8")
     until(lambda: running(lab) == 4, lambda: lab.user("squeue"))
     # What happened in the last five seconds before a crash is not on disk.
-    time.sleep(8)
+    age(time.time(), 8)
     lab.podman("kill", f"{lab.name}-slurmctld")
 
     until(lambda: in_charge(lab) == "slurmctld-backup", lambda: lab.said)

@@ -26,6 +26,7 @@ from slurm.callbacks.terminal import TerminalDisplay, line
 from slurm.errors import OptionError
 from slurm.html import job_html, rows_html
 from slurm.model.states import JobState
+from waiting import until
 
 
 def completed(name: str = "train", run: str = "train-1", **facts: Any) -> CompletedContext:
@@ -130,11 +131,7 @@ def test_events_are_heard_in_order_and_the_thread_goes_when_nothing_is_left() ->
     hears.open.set()
     assert line_of.drain(time.monotonic() + 30)
     assert hears.heard == [str(number) for number in range(50)]
-    for _ in range(100):
-        if line_of._thread is None:
-            break
-        time.sleep(0.02)
-    assert line_of._thread is None
+    until("the thread has gone", lambda: line_of._thread is None)
 
 
 def test_progress_that_waits_to_be_told_is_told_once_with_the_newest_numbers() -> None:
