@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from slurm import Cluster, rundir
+from slurm.api import whole
 from slurm.packaging import capture, modules
 
 WORK = """
@@ -265,6 +266,42 @@ def test_captured_code_that_was_cleaned_away_is_brought_again(
     (code,) = Path(cluster.base, rundir.BASE_SNAPSHOTS).glob(f"*/{rundir.CODE}")
     code.unlink()
     assert work.value().result(60) == 2  # type: ignore[attr-defined]
+
+
+def test_captured_code_that_was_cut_short_is_brought_again(
+    cluster: Cluster, work: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(whole, "PAUSE", 0.0)
+    monkeypatch.setattr(whole, "SHARE", 0)
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+    (code,) = Path(cluster.base, rundir.BASE_SNAPSHOTS).glob(f"*/{rundir.CODE}")
+    code.chmod(0o600)
+    code.write_bytes(code.read_bytes()[:40])
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+
+
+def test_a_folder_that_the_job_puts_in_front_of_the_path_comes_first(
+    cluster: Cluster, folder: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    put(other, {"chosen.py": "X = 'other'\n"})
+    put(folder, {"chosen.py": "X = 'beside'\n"})
+    put(
+        folder,
+        {
+            "chooses.py": f"""
+import sys
+
+def f():
+    sys.path.insert(0, {str(other)!r})
+    import chosen
+    return chosen.X
+"""
+        },
+    )
+    import chooses  # type: ignore[import-not-found]
+
+    assert cluster.submit(chooses.f)().result(60) == "other"
 
 
 # ---- once more --------------------------------------------------------------------------------

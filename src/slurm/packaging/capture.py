@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
+from slurm.api import whole
 from slurm.errors import NotDelivered, PackagingError, RunDirError
 from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason
@@ -165,6 +166,7 @@ def _put(cluster: Cluster, digest: str, data: bytes) -> None:
     try:
         rundir.make_private_folder(os.path.dirname(place))
         rundir.write_atomically(place, data, mode=0o400)
+        whole.write_list(os.path.dirname(place), [(rundir.CODE, len(data))])
     except OSError as error:
         raise RunDirError(f"{place} cannot be written: {error.strerror}") from error
 
@@ -186,6 +188,16 @@ class _State:
 
 _state = _State()
 _lock = threading.Lock()
+
+
+def _after_fork() -> None:
+    """Another thread of the parent may have held the lock: nobody in the child gives it back."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def take(source: str) -> Capture | None:

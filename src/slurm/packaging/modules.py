@@ -265,23 +265,24 @@ def _resolve_below(found: Found, above: str, parts: list[str], whole: bool) -> N
 
 def _sweep(found: Found, project: str) -> None:
     """All packages and modules of a project, on the entries of the import path that are in it."""
+    top = os.path.realpath(project)
     for entry in dict.fromkeys(os.path.abspath(entry or os.getcwd()) for entry in sys.path):
-        inside = entry == project or entry.startswith(project + os.sep)
+        inside = os.path.realpath(entry) == top or os.path.realpath(entry).startswith(top + os.sep)
         if not inside or is_installed(os.path.join(entry, "_")) or not os.path.isdir(entry):
             continue
         if os.path.exists(os.path.join(entry, "pyvenv.cfg")):
             continue
         found.folders.add(entry)
         for name, path, is_folder in _listed(found, entry):
-            top = name if is_folder else name[:-3]
-            if top in found.modules or top in _OURS or top in sys.stdlib_module_names:
+            full = name if is_folder else name[:-3]
+            if full in found.modules or full in _OURS or full in sys.stdlib_module_names:
                 continue
             init = os.path.join(path, "__init__.py")
             if not is_folder:
-                found.add(top, path)
+                found.add(full, path)
             elif _is_source(init):
-                found.add(top, init, (path,))
-                _walk_once(found, found.modules[top])
+                found.add(full, init, (path,))
+                _walk_once(found, found.modules[full])
 
 
 def _walk_once(found: Found, package: Module) -> None:

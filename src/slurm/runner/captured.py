@@ -58,8 +58,11 @@ class Finder:
         with rundir.open_trusted(self._path) as f:
             if f.read(len(MAGIC)) != MAGIC:
                 raise ValueError(f"{self._path} is not captured code of this package")
-            (size,) = _HEAD.unpack(f.read(_HEAD.size))
-            index = _pickle.loads(f.read(size))
+            try:
+                (size,) = _HEAD.unpack(f.read(_HEAD.size))
+                index = _pickle.loads(f.read(size))
+            except Exception as error:  # bytes that are no pickle raise many types
+                raise ValueError(f"{self._path} is cut short") from error
         self._begin = len(MAGIC) + _HEAD.size + size
         #: name -> file, folders of a package
         self._modules = index["modules"]
