@@ -13,6 +13,7 @@ _NAME = "slurm-sdk"
 #: The modules of each extra of pyproject.toml.
 EXTRAS: dict[str, frozenset[str]] = {
     "bridge": frozenset({"aiohttp", "cryptography", "prometheus_client", "yaml"}),
+    "migrate": frozenset({"libcst"}),
     "monitor": frozenset({"bcrypt", "yaml"}),
     "otel": frozenset({"opentelemetry"}),
     "tui": frozenset({"textual"}),

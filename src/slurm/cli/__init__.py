@@ -88,6 +88,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("doctor", "doctor:doctor", "check that everything works, and say what does not"),
         Verb("login", "login:login", "open a connection to a host that asks for a password"),
         Verb("submitit-shim", "shim:shim", "write a package named submitit that leads to ours"),
+        Verb("migrate", "migrate:migrate", "show the edits that a slurm-sdk 0.4 program needs"),
         Verb("mcp", "mcp:mcp", "serve the verbs that look as tools for assistants (MCP)"),
         Verb("completion", "completion:completion", "print the completion of bash, zsh or fish"),
     ),
