@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from slurm import errors
 from slurm.api.backend import JobKey
+from slurm.api.embedded.yielding import Waiters, inside
 from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.donecalls import done_calls
@@ -73,6 +74,8 @@ class Job(JobView[T], Generic[T]):
         workflow: bool = False,
     ) -> None:
         super().__init__()
+        if inside():
+            self._waiters = Waiters()
         self.cluster = cluster
         self._watcher: object = None
         self._decoded: tuple[Any, BaseException | None] | None = None

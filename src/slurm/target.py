@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slurm.active import say_once
 from slurm.api.backend import Backend
 from slurm.api.connect import LocalBackend, RestSettings, SlurmSettings, connect
+from slurm.api.embedded.yielding import yielding
 from slurm.batch import Batch
 from slurm.journal import Journal, journal_for
 from slurm.model.parts import Cut, cut_map
@@ -89,7 +90,7 @@ class Target:
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         """While somebody waits for results: files are read more often, and progress is shown."""
-        with self._watcher.attention(), self.callbacks.waiting():
+        with self._watcher.attention(), self.callbacks.waiting(), yielding():
             yield
 
     @property

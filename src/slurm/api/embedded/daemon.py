@@ -54,6 +54,8 @@ class Daemon:
         self._polled: set[int] = set()
         self._answers: dict[socket.socket, bytes] = {}
         self._received: dict[socket.socket, bytearray] = {}
+        # Connections of processes that wait for other jobs, and the attempts they belong to.
+        self._waiting: dict[socket.socket, str] = {}
         # Somebody started this process to ask it something: it waits for that client to come.
         self._last_request = time.monotonic() + _FIRST_REQUEST_S
         self._pruned = 0.0
@@ -174,9 +176,37 @@ class Daemon:
         line, newline, _ = buffer.partition(b"\n")
         if newline:
             self._last_request = time.monotonic()
+            if self._begins_to_wait(client, bytes(line)):
+                return
             self._answers[client] = json.dumps(self._answer(bytes(line))).encode() + b"\n"
         elif not data or len(buffer) > _LARGEST_REQUEST:
             self._drop(client)
+
+    def _begins_to_wait(self, client: socket.socket, line: bytes) -> bool:
+        """Whether a process of a job said that it waits: it does while it stays connected."""
+        if b'"waiting"' not in line:
+            return False
+        try:
+            message = json.loads(line)
+            waits = (message["v"], message["verb"]) == (PROTOCOL, "waiting")
+            run = str(message["run"])
+        except (ValueError, TypeError, KeyError):
+            return False
+        if not waits or not self.scheduler.job_waits(run, 1):
+            return False
+        del self._received[client]
+        self._waiting[client] = run
+        self.selector.modify(client, selectors.EVENT_READ, self._wakes)
+        return True
+
+    def _wakes(self, client: socket.socket) -> None:
+        """The process that waited goes on, or has ended."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            if client.recv(4096):
+                return
+        self.scheduler.job_waits(self._waiting.pop(client), -1)
+        self.selector.unregister(client)
+        client.close()
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:

@@ -67,6 +67,8 @@ class Job:
     # Known only while the scheduler lives; found again from the run file.
     pid: int | None = field(default=None, compare=False)
     devices: tuple[int, ...] = field(default=(), compare=False)
+    waiting: int = field(default=0, compare=False)  # processes of it that only wait for others
+    lent: int = field(default=0, compare=False)  # its CPUs that others may have meanwhile
 
     @property
     def run(self) -> str:

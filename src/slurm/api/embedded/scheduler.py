@@ -210,6 +210,7 @@ class Scheduler:
         self._free_devices = sorted({*self._free_devices, *job.devices})
         live.running -= 1
         self._full.discard(job.batch)
+        self._lend(job, -job.waiting)
         job.pid, job.devices = None, ()
         winner = supervisor.read_running(live.directory, job.run)
         if winner is not None and winner.pid != pid and winner.lives(self._boot):
@@ -231,6 +232,27 @@ class Scheduler:
         if state == "FAILED" and signum == supervisor.LAUNCH_FAILED:
             reason = "JobLaunchFailure"
         self._finish(job, state, end, reason)
+
+    def job_waits(self, run: str, more: int) -> bool:
+        """A process of this attempt begins (1) or ends (-1) to do nothing but wait for other jobs.
+
+        Its CPUs are free for these meanwhile; memory and GPUs it keeps. When it goes on it has its
+        CPUs at once, and nothing else starts until there are enough again.
+        """
+        number = run.partition(".")[0]
+        job = self.jobs.get(int(number)) if number.isdigit() else None
+        if job is None or job.pid is None or job.run != run:
+            return False
+        self._lend(job, more)
+        return True
+
+    def _lend(self, job: Job, more: int) -> None:
+        live = self.live[job.batch]
+        job.waiting += more
+        share = -(-live.need.cpus // max(1, live.request.tasks))
+        lent = min(live.need.cpus, job.waiting * share)
+        self.free = self.free.plus(Need(lent - job.lent, 0, 0))
+        job.lent = lent
 
     def _again(self, job: Job, now: float) -> None:
         job.restarts += 1

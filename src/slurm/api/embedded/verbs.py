@@ -176,7 +176,7 @@ def _release(scheduler: Scheduler, message: Message) -> None:
 def _nodes(scheduler: Scheduler, message: Message) -> list[Message]:
     """One row with the keys of a Slurm node's, and the GPUs as numbers."""
     there, free = scheduler.machine, scheduler.free
-    taken = there.cpus - free.cpus
+    taken = min(there.cpus, there.cpus - free.cpus)
     return [
         {
             "name": scheduler.node,
@@ -210,7 +210,7 @@ def _partitions(scheduler: Scheduler, message: Message) -> list[Message]:
             "idle_nodes": int(not busy),
             "other_nodes": 0,
             "nodes": 1,
-            "allocated_cpus": there.cpus - free.cpus,
+            "allocated_cpus": min(there.cpus, there.cpus - free.cpus),
             "idle_cpus": max(0, free.cpus),
             "other_cpus": 0,
             "cpus": there.cpus,
