@@ -155,7 +155,9 @@ def find(name: str) -> str | None:
     path = os.pathsep.join([os.environ.get("PATH", ""), *_PLACES])
     found = shutil.which(name, path=path)
     if found is None and name in _BY_NAME:
-        found = next((f for place in _BY_NAME[name].places for f in glob(place)), None)
+        places = (file for place in _BY_NAME[name].places for file in glob(place))
+        # A link that leads nowhere is left behind by a package that is gone.
+        found = next(filter(os.path.exists, places), None)
     return found
 
 

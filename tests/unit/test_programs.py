@@ -192,6 +192,9 @@ def test_the_helpers_of_podman_are_found_where_they_lie(
     entry = programs.named("catatonit")._replace(places=(f"{tmp_path}/cata*",))
     monkeypatch.setitem(programs._BY_NAME, "catatonit", entry)
     assert programs.find("catatonit") == str(helper)
+    helper.unlink()
+    helper.symlink_to(tmp_path / "gone")
+    assert programs.find("catatonit") is None
     assert programs.find("podman") is None
 
 
