@@ -224,7 +224,7 @@ class StepBackend(Backend):
     def submit_job(
         self,
         run: str,
-        files: dict[str, bytes],
+        files: Mapping[str, Any],
         *,
         parts: int = 1,
         at_once: int = 1,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from slurm.model.packs import Pack
 from slurm.packed import PackedArray, Place
 from slurm.packed_run import VALUE, PackedRun
 from slurm.recall import call_content, name_call, recall_each, recall_places, target_name
+from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.packaging.arguments import Call
@@ -110,7 +110,7 @@ class FoundItems(PackedRun):
         record = self._found[index].record
         if record.header.get("file") is not None:
             return self.item(index).result()
-        return pickle.loads(record.payload)
+        return loads(record.payload)
 
     def place(self, index: int) -> tuple[str, int]:
         """Where the value lies: another run than that of the items that are new."""

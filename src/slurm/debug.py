@@ -26,7 +26,8 @@ from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
 from slurm.runner.cache import point
 from slurm.runner.callbacks import Hooks
-from slurm.runner.run import dumps, settle
+from slurm.runner.run import settle
+from slurm.runner.values import dumps, loads
 from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -242,7 +243,6 @@ def _with_results(
 ) -> tuple[list[Any], dict[str, Any]]:
     """The arguments with each Job among them replaced by its result, as on a cluster."""
     import io
-    import pickle
 
     import cloudpickle
 
@@ -255,11 +255,10 @@ def _with_results(
                 return id(obj)
             return None
 
-    class Unpickler(pickle.Unpickler):
-        def persistent_load(self, pid: Any) -> Any:
-            job = found[pid]
-            return job.results() if isinstance(job, ArrayJob) else job.result()
+    def value(pid: Any) -> Any:
+        job = found[pid]
+        return job.results() if isinstance(job, ArrayJob) else job.result()
 
     buffer = io.BytesIO()
     Pickler(buffer, protocol=5).dump((list(args), dict(kwargs)))
-    return Unpickler(io.BytesIO(buffer.getvalue())).load()  # type: ignore[no-any-return]
+    return loads(buffer.getvalue(), find=value)  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from slurm import errors
+from slurm import errors, rundir
 from slurm.blocks import BEAT, Block, Waiting, died, in_order, run_here, wanted_blocks
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
@@ -147,7 +147,7 @@ class Executor(concurrent.futures.Executor):
                 f"a job is among the arguments of {name}; an executor cannot wait for it",
                 hint="pass its value: job.result()",
             )
-        waiting.data = shipped.blobs[0]
+        waiting.data = rundir.joined(shipped.blobs[0])
         with self._lock:
             self._queue.append(waiting)
             self._active_at = time.monotonic()

@@ -7,6 +7,7 @@ import contextvars
 import hashlib
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -114,35 +115,54 @@ def store(base: str, path: str) -> str:
         raise errors.TransferFailed(
             f"File({path!r}) was returned, but is not a file", hint="write it before returning it"
         )
-    target = os.path.join(base, FILES, hash_of(path), os.path.basename(path))
+    name = os.path.basename(path)
+    target = os.path.join(base, FILES, hash_of(path), name)
     if not os.path.exists(target):
+        rundir.make_private_folder(os.path.join(base, FILES))
+        temporary = os.path.join(base, FILES, f".{os.uname().nodename}.{os.getpid()}.{name}.tmp")
+        # Its place is the hash of the bytes that were copied, whatever writes to the file now.
+        with open(path, "rb") as source, open(temporary, "wb") as copy:
+            os.fchmod(copy.fileno(), 0o400)
+            target = os.path.join(base, FILES, _copy_hashed(source, copy), name)
         rundir.make_private_folder(os.path.dirname(target))
-        temporary = f"{target}.{os.uname().nodename}.{os.getpid()}.tmp"
-        shutil.copyfile(path, temporary)
-        os.chmod(temporary, 0o400)
         os.replace(temporary, target)
     return target
 
 
-_hashes: dict[tuple[str, int, int], str] = {}
+#: A file that changed less than so many seconds ago may change again without another time stamp.
+_SETTLED_S = 10.0
+_hashes: dict[tuple[object, ...], str] = {}
 
 
 def hash_of(path: str) -> str:
-    """The hash of a file's content; one that did not change is not read again."""
+    """The hash of a file's content; one that has not changed for a while is not read again.
+
+    In a job it always is: files change there, and file systems count time in steps.
+    """
     try:
-        info = os.stat(path)
-        key = (path, info.st_size, info.st_mtime_ns)
-        if key not in _hashes:
-            digest = hashlib.sha256()
-            with open(path, "rb") as f:
-                while data := f.read(1 << 20):
-                    digest.update(data)
-            _hashes[key] = digest.hexdigest()
+        with open(path, "rb") as f:
+            info = os.fstat(f.fileno())
+            settled = time.time() - max(info.st_mtime, info.st_ctime) > _SETTLED_S
+            place = (path, info.st_dev, info.st_ino)
+            key = (*place, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+            memory = _hashes if settled and "SLURM_SDK_RUN" not in os.environ else {}
+            if key not in memory:
+                memory[key] = _copy_hashed(f, None)
+            return memory[key]
     except OSError as error:
         raise errors.TransferFailed(
             f"{path} cannot be read: {error.strerror}", hint="check the path of the file"
         ) from error
-    return _hashes[key]
+
+
+def _copy_hashed(source: Any, target: Any) -> str:
+    """The hash of what is read, which is also written where a target is given."""
+    digest = hashlib.sha256()
+    while data := source.read(1 << 20):
+        digest.update(data)
+        if target is not None:
+            target.write(data)
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
@@ -284,6 +304,12 @@ def send_wanted(backend: SshBackend) -> None:
     while backend.wanted_files:
         (digest, name), path = next(iter(backend.wanted_files.items()))
         if (digest, name) not in backend.files_there:
+            if hash_of(path) != digest:
+                backend.wanted_files.pop((digest, name), None)
+                raise errors.TransferFailed(
+                    f"{path} changed between the call and its submission",
+                    hint="write the file before the call, and submit it again",
+                )
             place = f"{backend.facts()['base']}/{FILES}/{digest}/{name}"
             if backend._call("file_state", place, None, False)["size"] != os.path.getsize(path):
                 put_file(backend, path, place, mode=0o400)

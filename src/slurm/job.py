@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -24,6 +23,7 @@ from slurm.outcome import Verdict
 from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
+from slurm.runner.values import loads
 from slurm.watched import Notes
 
 if TYPE_CHECKING:
@@ -369,8 +369,8 @@ class Job(JobView[T], Generic[T]):
                 if error is not None:
                     self._decoded = (None, error)
                     return self._decoded
-                loads = pickle.loads if self.returned is None else self.returned.loads
-                results = Results(self.cluster.backend, self.run, self.evidence, subject, loads)
+                decode = loads if self.returned is None else self.returned.loads
+                results = Results(self.cluster.backend, self.run, self.evidence, subject, decode)
                 self._decoded = results.outcome(self._verdict, bool(self.options.get("all_ranks")))
                 self.evidence.records.clear()
             return self._decoded

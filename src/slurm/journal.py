@@ -66,12 +66,13 @@ class Journal:
 
     # ---- names ----------------------------------------------------------------------------------
 
-    def name(self, target: str, content: Iterable[bytes]) -> str:
+    def name(self, target: str, content: Iterable[rundir.Content]) -> str:
         """The name of a call that is made now; equal ones are told apart by their order."""
         digest = hashlib.blake2b(f"{target}\0".encode(), digest_size=12)
         for part in content:
-            digest.update(len(part).to_bytes(8, "big"))
-            digest.update(part)
+            digest.update(rundir.size_of(part).to_bytes(8, "big"))
+            for piece in rundir.pieces_of(part):
+                digest.update(piece)
         key = digest.hexdigest()
         with self._lock:
             name = f"{key}.{self._used[key]}"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slurm import rundir
 from slurm.job import Job
 from slurm.packaging.arguments import Call, ship_arguments
 from slurm.packaging.function import context_parameter
 from slurm.recall import call_content
 from slurm.returned import elements
+from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.submission import Code, Submitter
@@ -52,7 +52,7 @@ class KeptCall:
         return ("kept", name)
 
     @property
-    def content(self) -> Sequence[bytes]:
+    def content(self) -> Sequence[rundir.Content]:
         """The bytes of the arguments, for telling calls apart."""
         shipped = (*self._shipped.blobs, *self._shipped.shared)
         return call_content([self._call], {}, shipped, self._refer)
@@ -62,26 +62,17 @@ class KeptCall:
         values = (*self._call.args, *self._call.kwargs.values())
         if all(isinstance(value, _FIXED) for value in values):
             return self._call
-        args, kwargs, _ = self._load(self._shipped.blobs[0], large)
+        args, kwargs, _ = self._load(rundir.joined(self._shipped.blobs[0]), large)
         return Call(tuple(args), kwargs)
 
     def _load(self, blob: bytes, large: dict[str, Any]) -> Any:
         def find(pid: Any) -> Any:
             if pid[0] == "kept":
                 return self._named[pid[1]]
-            shared = self._shipped.shared[pid[1]]
+            shared = rundir.joined(self._shipped.shared[pid[1]])
             key = hashlib.blake2b(shared, digest_size=16).hexdigest()
             if key not in large:
                 large[key] = self._load(shared, large)[0]
             return large[key]
 
-        return _Unpickler(blob, find).load()
-
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, data: bytes, find: Callable[[Any], Any]) -> None:
-        super().__init__(io.BytesIO(data))
-        self._find = find
-
-    def persistent_load(self, pid: Any) -> Any:
-        return self._find(pid)
+        return loads(blob, find=find)

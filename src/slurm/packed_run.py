@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
@@ -17,6 +16,7 @@ from slurm.model.states import JobState
 from slurm.outcome import Verdict
 from slurm.rundir import Record
 from slurm.runner import batches
+from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -276,7 +276,7 @@ class PackedRun:
         if self._where[index] == _NOWHERE:
             return self.item(index).result()
         try:
-            return pickle.loads(self._data(index))
+            return loads(self._data(index))
         except Exception:  # noqa: BLE001 - the slow way says what is wrong, with name and job
             return self.item(index).result()
 

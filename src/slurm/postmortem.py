@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import linecache
-import pickle
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
+from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -63,13 +62,8 @@ def arguments_of(job: Job[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         parts.append(data)
         offset += len(data)
     blob = rundir.split_arguments(b"".join(parts))[job.index]
-    args, kwargs = _Arguments(io.BytesIO(blob)).load()[:2]
+    args, kwargs = loads(blob, find=lambda pid: Shown(f"<the value of {pid}>"))[:2]
     return args, kwargs
-
-
-class _Arguments(pickle.Unpickler):
-    def persistent_load(self, pid: Any) -> Any:
-        return Shown(f"<the value of {pid}>")
 
 
 def make_traceback(

@@ -41,14 +41,14 @@ def target_name(function: Any, target: str) -> str:
 def call_content(
     calls: Sequence[Call],
     common: Mapping[str, Any],
-    shipped: Sequence[bytes],
+    shipped: Sequence[rundir.Content],
     refer: Callable[[Any], Any] | None = None,
-) -> Sequence[bytes]:
+) -> Sequence[rundir.Content]:
     """The bytes that tell calls apart, the same in each process; `shipped` is how they travel.
 
     `refer` says what stands for a Job.
     """
-    if not any(_BY_VALUE in blob for blob in shipped):
+    if not any(rundir.names(blob, _BY_VALUE) for blob in shipped):
         return shipped
     try:
         values = [(list(call.args), dict(call.kwargs)) for call in calls]
@@ -79,7 +79,7 @@ def _steady(value: Any, refer: Callable[[Any], Any] | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def name_call(cluster: Cluster, target: str, content: Iterable[bytes]) -> str | None:
+def name_call(cluster: Cluster, target: str, content: Iterable[rundir.Content]) -> str | None:
     """The name of a call that is made now; None outside of workflows."""
     journal = cluster._journal
     return None if journal is None else journal.name(target, content)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +12,7 @@ from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
 from slurm.outcome import Verdict
 from slurm.rundir import VALUE, Record, checked_payload
+from slurm.runner.values import loads
 
 
 class Results:
@@ -24,7 +24,7 @@ class Results:
         run: str,
         evidence: Evidence,
         job: Subject,
-        loads: Callable[[bytes], Any] = pickle.loads,
+        loads: Callable[..., Any] = loads,
     ) -> None:
         self._backend = backend
         self._loads = loads
@@ -64,7 +64,7 @@ class Results:
         try:
             payload = self._payload(record)
             with coming_from(self._backend):
-                return self._loads(payload)
+                return self._loads(payload, own=True)
         except errors.SlurmError:
             raise
         except Exception as error:  # unpickling imports and runs any code
@@ -77,17 +77,17 @@ class Results:
                 "may be missing here",
             ) from error
 
-    def _payload(self, record: Record) -> bytes:
+    def _payload(self, record: Record) -> Any:
         name = record.header.get("file")
         if name is None:
             return record.payload
-        return checked_payload(record, self._backend.read_value(self._run, str(name)))
+        return checked_payload(record, self._backend.open_value(self._run, str(name)))
 
     def _exception(self, record: Record) -> BaseException:
         error: Any = None
         if record.payload or record.header.get("file"):
             try:
-                error = pickle.loads(self._payload(record))
+                error = loads(self._payload(record))
             except Exception:  # noqa: BLE001 - unpickling runs any code; the text is complete
                 error = None
         if not isinstance(error, Exception):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from slurm import rundir
 from slurm.model.ids import collapse_array_spec, expand_array_spec
+from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -20,7 +21,7 @@ WAITS = "waits"
 # ---- in the workflow ----------------------------------------------------------------------------
 
 
-def pack(value: Any) -> tuple[dict[str, Any], bytes]:
+def pack(value: Any) -> tuple[dict[str, Any], rundir.Content]:
     """The header and the payload of a workflow's value; Jobs in it stand as references."""
     from slurm.packaging.arguments import pickle_with_references
 
@@ -50,22 +51,17 @@ def resolve(value: Any) -> Any:
     return load(payload, lambda run, index: by_place[run, index].result())
 
 
-def load(payload: bytes, find: Callable[[str, int], Any]) -> Any:
+def load(payload: Any, find: Callable[[str, int], Any], own: bool = False) -> Any:
     """Unpickle a value; `find` gives the value of the call `index` of a run."""
-    return _Unpickler(payload, find).load()
 
-
-class _Unpickler(pickle.Unpickler):
-    def __init__(self, payload: bytes, find: Callable[[str, int], Any]) -> None:
-        super().__init__(io.BytesIO(payload))
-        self._find = find
-
-    def persistent_load(self, pid: Any) -> Any:
+    def place(pid: Any) -> Any:
         if pid[0] == "job":
-            return self._find(pid[1], pid[2])
+            return find(pid[1], pid[2])
         if pid[0] == "array":
-            return [self._find(run, index) for run, index in pid[1]]
+            return [find(run, index) for run, index in pid[1]]
         raise pickle.UnpicklingError(f"unknown reference {pid[0]!r} in a workflow's value")
+
+    return loads(payload, find=place, own=own)
 
 
 # ---- in the client ------------------------------------------------------------------------------
@@ -133,6 +129,6 @@ class Returned:
                 return error
         return None
 
-    def loads(self, payload: bytes) -> Any:
+    def loads(self, payload: Any, own: bool = False) -> Any:
         """The workflow's value with theirs in it; none of them may have failed."""
-        return load(payload, lambda run, index: self.jobs[run, index].outcome()[0])
+        return load(payload, lambda run, index: self.jobs[run, index].outcome()[0], own)

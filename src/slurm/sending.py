@@ -45,7 +45,7 @@ def new_run_name(task: str) -> str:
 def send(
     cluster: Cluster,
     plan: Plan,
-    arguments: bytes,
+    arguments: rundir.Content,
     watch: bool = True,
     names: Sequence[str] = (),
 ) -> list[Job[Any]]:
@@ -96,7 +96,7 @@ def refuse_on_import(task: str) -> None:
         )
 
 
-def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
+def _submit(cluster: Cluster, plan: Plan, arguments: rundir.Content) -> list[Job[Any]]:
     submission = plan.submission
     metadata = {**plan.metadata(time.time()), **metadata_of(cluster._journal)}
     files = _files(cluster, plan, arguments, metadata)
@@ -124,11 +124,11 @@ def _submit(cluster: Cluster, plan: Plan, arguments: bytes) -> list[Job[Any]]:
 
 
 def _files(
-    cluster: Cluster, plan: Plan, arguments: bytes, metadata: dict[str, Any]
-) -> dict[str, bytes]:
+    cluster: Cluster, plan: Plan, arguments: rundir.Content, metadata: dict[str, Any]
+) -> dict[str, rundir.Content]:
     """What the run directory holds from the start."""
     submission = plan.submission
-    files = {
+    files: dict[str, rundir.Content] = {
         **{rundir.script_name(n): text.encode() for n, text in enumerate(plan.scripts)},
         rundir.FUNCTION: plan.function.data,
         rundir.ARGUMENTS: arguments,

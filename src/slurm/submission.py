@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -27,7 +27,14 @@ from slurm.packaging import (
     pickling,
     prepare,
 )
-from slurm.packaging.arguments import Call, ShippedArguments, call_of, items_of, ship_arguments
+from slurm.packaging.arguments import (
+    Call,
+    ShippedArguments,
+    all_of,
+    call_of,
+    items_of,
+    ship_arguments,
+)
 from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_hash
@@ -128,22 +135,24 @@ class Submitter(Generic[P, T]):
     ) -> ArrayJob[T]:
         """Submit one call per item, as an array; with `pack` many items share one job."""
         calls = self._calls(items, unpack)
-        first = next(calls, None)
-        if first is None:
+        if not isinstance(calls, list):
+            more = iter(calls)
+            first = next(more, None)
+            calls = [] if first is None else itertools.chain((first,), more)
+        if isinstance(calls, list) and not calls:
             return self._none(pack)
-        calls = itertools.chain((first,), calls)
         if self.cluster.backend_type == "debug":
             from slurm.debug import debug_map
 
-            return debug_map(self, list(calls), common or {})
+            return debug_map(self, all_of(calls), common or {})
         if self.options.get("cache"):
             from slurm.cachedmap import cached_map
 
             limit = self._throttle(max_concurrent)
-            return cached_map(self, list(calls), limit, common or {}, pack)
+            return cached_map(self, all_of(calls), limit, common or {}, pack)
         limit = self._throttle(max_concurrent)
         named = self.cluster._journal is not None
-        kept = list(calls) if named else []
+        kept = all_of(calls) if named else []
         shipped = self.ship(kept or calls, common or {}, array=True)
 
         def submit(names: Sequence[str]) -> list[Job[T]]:
@@ -180,11 +189,12 @@ class Submitter(Generic[P, T]):
             self.ship(calls, common or {}, array=True), limit, array=True, pack=pack
         )
 
-    def _calls(self, items: Iterable[Any], unpack: bool) -> Iterator[Call]:
+    def _calls(self, items: Iterable[Any], unpack: bool) -> Iterable[Call]:
         calls = (call_of(item, unpack) for item in items_of(items, f"{self.task.name}.map"))
         if any(condition.kind == "aftercorr" for condition in self.after):
-            return iter(pair(self.after, list(calls)))
-        return calls
+            return list(pair(self.after, all_of(calls)))
+        # Calls that are all there are pickled without a copy: see ship_arguments.
+        return list(calls) if type(items) in (list, tuple) else calls
 
     def _none(self, pack: int | str | None) -> ArrayJob[T]:
         """The array of a map over no items: nothing is submitted, and it is done."""
@@ -251,7 +261,8 @@ class Submitter(Generic[P, T]):
         waited = [job for condition in self.after for job in returning(condition)]
         if waited:
             # Such a dependency only says that they are over: the runner looks for the values.
-            calls = [replace(call, requires=(*call.requires, *waited)) for call in calls]
+            bound = (replace(call, requires=(*call.requires, *waited)) for call in calls)
+            calls = list(bound) if isinstance(calls, list) else bound
         with pickling(self.cluster, code.prepared):
             return code, ship_arguments(function, calls, context, common, label=array)
 

@@ -108,7 +108,11 @@ def test_each_entry_of_the_argument_file_is_found_by_its_index(
         str(folder / rundir.ARGUMENTS), rundir.encode_arguments(blobs), sync=False
     )
     found = [rundir.read_arguments(str(folder), i) for i in range(len(blobs))]
-    assert found == blobs
+    # What lies between two entries, so that large ones are aligned, is behind the pickle.
+    assert all(one.startswith(blob) for one, blob in zip(found, blobs, strict=True))
+    assert not b"".join(one[len(blob) :] for one, blob in zip(found, blobs, strict=True)).strip(
+        b"\0"
+    )
     for outside in (-1, len(blobs)):
         with pytest.raises(ValueError, match=f"has {len(blobs)} entries; entry {outside}"):
             rundir.read_arguments(str(folder), outside)
@@ -164,7 +168,7 @@ def with_record(run: Path) -> Path:
 
 def test_what_is_ours_alone_is_read(with_record: Path) -> None:
     (record,) = rundir.all_records(str(with_record))
-    assert len(rundir.load_payload(str(with_record), record)) == 2_000_000
+    assert len(rundir.load_payload(str(with_record), record).read()) == 2_000_000
 
 
 @pytest.mark.parametrize("where", [".", rundir.RESULTS, "segment"])

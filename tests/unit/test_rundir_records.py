@@ -176,7 +176,7 @@ def test_a_torn_record_whose_payload_holds_a_record_does_not_bring_it_to_life(ru
         assert decode_records(data[:cut])[0] == []
     (record,) = decode_records(data)[0]
     assert record.index == 0
-    assert rundir.load_payload(str(run), record) == payload
+    assert rundir.load_payload(str(run), record).read() == payload
 
 
 _WRITER = """
@@ -292,7 +292,7 @@ def test_a_large_value_lies_in_a_file_of_its_own_and_the_record_points_to_it(run
     (record,) = rundir.all_records(str(run))
     assert record.payload == b""
     assert [p.name for p in (run / rundir.VALUES).iterdir()] == ["12.3.0.1.pkl"]
-    assert rundir.load_payload(str(run), record) == payload
+    assert rundir.load_payload(str(run), record).read() == payload
 
 
 def test_a_value_at_the_limit_stays_in_the_segment(run: Path) -> None:

@@ -20,6 +20,7 @@ from slurm.packaging import arguments
 from slurm.packaging.function import context_parameter, ship_function
 from slurm.packaging.sdk import sdk_files
 from slurm.rundir import Event, Record
+from slurm.runner.values import loads
 
 #: Far above any time of its own; only against hanging.
 LIMIT = 60
@@ -90,7 +91,7 @@ class Call:
     def value(self) -> Any:
         found = self.record()
         assert found.kind == rundir.VALUE, found.header
-        return pickle.loads(rundir.load_payload(str(self.path), found))
+        return loads(rundir.load_payload(str(self.path), found))
 
     def events(self) -> list[Event]:
         files = (self.path / rundir.EVENTS).iterdir()
@@ -163,6 +164,7 @@ OURS = {
     "slurm", "slurm.importing", "slurm.rundir", "slurm.rundir.call", "slurm.rundir.names",
     "slurm.rundir.private", "slurm.rundir.records", "slurm.runner", "slurm.runner.beat",
     "slurm.runner.memory", "slurm.runner.run", "slurm.runner.signals", "slurm.runner.usage",
+    "slurm.runner.values", "slurm.rundir.pieces",
 }  # fmt: skip
 STANDARD = {
     "__future__", "_pickle", "_compat_pickle", "copyreg", "functools", "_functools", "collections",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slurm import errors
+from slurm import errors, rundir
 from slurm.api.agent_error import AgentError
 from slurm.api.slurm_commands import JobStatus
 from slurm.model.ids import collapse_array_spec
@@ -125,7 +125,7 @@ class Backend(ABC):
     def submit_job(
         self,
         run: str,
-        files: dict[str, bytes],
+        files: Mapping[str, rundir.Content],
         *,
         parts: int = 1,
         at_once: int = 1,
@@ -255,6 +255,10 @@ class Backend(ABC):
         """The bytes of a large value."""
         data: bytes = self._call("read_value", run, name)
         return data
+
+    def open_value(self, run: str, name: str) -> Any:
+        """A large value: where it lies, if this process can see it, else its bytes."""
+        return self.read_value(run, name)
 
     def runs(self, after: str, sizes: dict[str, int], limit: int) -> dict[str, Any]:
         """The runs that are there, newest first, with what is new since `after` and `sizes`."""

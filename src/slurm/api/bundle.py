@@ -12,6 +12,7 @@ MODULES = (
     "slurm.rundir.call",
     "slurm.rundir.names",
     "slurm.rundir.private",
+    "slurm.rundir.pieces",
     "slurm.rundir.records",
     "slurm.model.ids",
     "slurm.model.states",

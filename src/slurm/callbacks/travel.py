@@ -20,7 +20,7 @@ def callbacks_file(cluster: Cluster, workflow: bool) -> dict[str, bytes]:
     """The file of the callbacks that go with a run, none where no callback does."""
     going = [one for one in cluster.callbacks if runs_in_job(one) or (workflow and one.travels)]
     blobs = [blob for blob in map(_pickled, going) if blob]
-    return {rundir.CALLBACKS: rundir.encode_arguments(blobs)} if blobs else {}
+    return {rundir.CALLBACKS: rundir.joined(rundir.encode_arguments(blobs))} if blobs else {}
 
 
 def _pickled(callback: BaseCallback) -> bytes:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import inspect
-import io
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm import rundir
 from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError, WrongArguments
+from slurm.runner.values import dump, loads
 
 #: Objects of a map that are at least this large and occur again are stored once.
 SHARE_FROM = 64 << 10
@@ -36,9 +38,9 @@ class ShippedArguments:
     calls share.
     """
 
-    blobs: tuple[bytes, ...]
+    blobs: tuple[rundir.Content, ...]
     upstream: tuple[Any, ...]
-    shared: tuple[bytes, ...] = ()
+    shared: tuple[rundir.Content, ...] = ()
 
 
 def items_of(items: Any, where: str) -> Iterator[Any]:
@@ -59,6 +61,28 @@ def call_of(item: object, unpack: bool = True) -> Call:
     if unpack and isinstance(item, tuple):
         return Call(item, {})
     return Call((item,), {})
+
+
+def all_of(calls: Iterable[Call]) -> list[Call]:
+    """All calls at once; those that come one by one as they are when they come."""
+    return calls if isinstance(calls, list) else [_copy(call) for call in calls]
+
+
+def _copy(call: Call) -> Call:
+    if _is_plain(call):
+        return call
+    found: list[Any] = []
+
+    def refer(obj: Any) -> tuple[str, int]:
+        found.append(obj)
+        return ("kept", len(found) - 1)
+
+    try:
+        data = _Pickled(refer, steady=False).dump((call.args, dict(call.kwargs)), sharing=False)
+        args, kwargs = loads(rundir.joined(data), find=lambda pid: found[pid[1]])
+    except Exception:  # noqa: BLE001 - the user's own code; it is refused by name when it is sent
+        return call
+    return Call(args, kwargs, call.requires)
 
 
 def binder(
@@ -82,15 +106,18 @@ def ship_arguments(
 
     `label` is for the calls of a map: errors name the item, and what items share is stored once.
     `refer` says what stands for a Job, for calls that are not sent yet; what is large is apart.
+    Where all calls are there at once, what is large is not copied: it is to be sent before it
+    changes. Where they come one by one, their maker may change it for the next one.
     """
     shape = _Shape(function, context, common or {})
-    pickled = _Pickled(refer)
+    steady = refer is None and type(calls) in (list, tuple)
+    pickled = _Pickled(refer, steady)
     sharing = label or refer is not None
-    shared_kwargs: list[bytes] = []
+    shared_kwargs: list[rundir.Content] = []
     if common:
         call = Call((), common)
         shared_kwargs = [_refusable(shape, pickled, call, "common: ", [dict(common)], label)]
-    blobs = []
+    blobs: list[rundir.Content] = []
     for number, call in enumerate(calls):
         where = f"item {number}: " if label else ""
         shape.check(call, where)
@@ -109,7 +136,7 @@ def ship_arguments(
     )
 
 
-def pickle_with_references(value: Any) -> tuple[bytes, tuple[Any, ...]]:
+def pickle_with_references(value: Any) -> tuple[rundir.Content, tuple[Any, ...]]:
     """A value as bytes in which each Job and ArrayJob stands as a reference, and those jobs."""
     pickled = _Pickled()
     data = pickled.dump(value, sharing=False)
@@ -200,19 +227,23 @@ class _Shape:
 
 
 class _Pickled:
-    """Pickles one call after the other, and keeps what they share apart."""
+    """Pickles one call after the other, and keeps what they share apart.
 
-    def __init__(self, refer: Callable[[Any], Any] | None = None) -> None:
+    `steady`: no value changes between one call and the next.
+    """
+
+    def __init__(self, refer: Callable[[Any], Any] | None = None, steady: bool = True) -> None:
         self.upstream: dict[str, Any] = {}
         self._refer = refer
-        self._large: dict[int, Any] = {}
-        self._numbers: dict[int, int] = {}
-        self._blobs: dict[int, bytes] = {}
+        self._steady = steady
+        self._numbers: dict[object, int] = {}
+        self._kept: list[Any] = []
+        self._shared: list[rundir.Content] = []
 
-    def dump(self, value: Any, sharing: bool = True) -> bytes:
-        buffer = io.BytesIO()
-        _pickler_class()(buffer, self, sharing).dump(value)
-        return buffer.getvalue()
+    def dump(self, value: Any, sharing: bool = True) -> rundir.Content:
+        make = functools.partial(_pickler_class(), self, sharing)
+        found = dump(make, value)
+        return found if self._steady else rundir.joined(found)
 
     def reference(self, obj: Any, sharing: bool) -> Any:
         """What stands for this object in a pickle; None: itself."""
@@ -227,15 +258,25 @@ class _Pickled:
         return None
 
     def _share(self, obj: Any) -> Any:
-        if id(obj) not in self._numbers:
-            self._large[id(obj)] = obj  # kept alive, so that its id stays its own
-            self._numbers[id(obj)] = len(self._numbers) + 1
+        fixed = self._steady or type(obj) in (bytes, str)
+        number = self._numbers.get(id(obj)) if fixed else None
+        if number is None:
             # In a list, so that the object itself is written and not a reference to it.
-            self._blobs[id(obj)] = self.dump([obj], sharing=False)
-        return ("shared", self._numbers[id(obj)])
+            data = self.dump([obj], sharing=False)
+            content = None if fixed else hashlib.blake2b(rundir.joined(data)).digest()
+            number = self._numbers.get(content) if content else None
+            if number is None:
+                self._shared.append(data)
+                number = len(self._shared)
+            if content:
+                self._numbers[content] = number
+            else:
+                self._kept.append(obj)  # so that its id stays its own
+                self._numbers[id(obj)] = number
+        return ("shared", number)
 
-    def shared(self) -> list[bytes]:
-        return list(self._blobs.values())
+    def shared(self) -> list[rundir.Content]:
+        return list(self._shared)
 
 
 #: Values of these types are no jobs, hold none and are small: a map of a million needs no search.
@@ -256,7 +297,10 @@ def _is_large(obj: Any) -> bool:
         return len(obj) >= SHARE_FROM
     if type(obj) in (list, tuple, dict, set, frozenset):
         return len(obj) >= SHARE_FROM // 8
-    size = getattr(obj, "nbytes", None)
+    # Only what its class has is asked for: a value may answer to any name.
+    if not hasattr(type(obj), "nbytes"):
+        return False
+    size = obj.nbytes
     return isinstance(size, int) and size >= SHARE_FROM
 
 
@@ -265,8 +309,8 @@ def _pickler_class() -> Any:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        def __init__(self, buffer: io.BytesIO, pickled: _Pickled, sharing: bool) -> None:
-            super().__init__(buffer, protocol=5)
+        def __init__(self, pickled: _Pickled, sharing: bool, sink: Any, **how: Any) -> None:
+            super().__init__(sink, **how)
             self._pickled = pickled
             self._sharing = sharing
 
@@ -278,7 +322,7 @@ def _pickler_class() -> Any:
 
 def _refusable(
     shape: _Shape, pickled: _Pickled, call: Call, where: str, value: Any, sharing: bool
-) -> bytes:
+) -> rundir.Content:
     try:
         return pickled.dump(value, sharing)
     except UpstreamFailed:
@@ -321,9 +365,17 @@ def _deepest(place: str, value: Any, depth: int = 8) -> tuple[str, Any]:
         parts = [(f"{place}[{key!r}]", part) for key, part in value.items()]
     elif isinstance(value, (list, tuple)):
         parts = [(f"{place}[{number}]", part) for number, part in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        parts = [(f"{place}.{name}", part) for name, part in vars(value).items()]
+    elif not isinstance(value, type):
+        parts = [(f"{place}.{name}", part) for name, part in _attributes(value).items()]
     for inner, part in parts[:1000] if depth else []:
         if _trouble(part) is not None:
             return _deepest(inner, part, depth - 1)
     return place, value
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes that a value itself has, without asking it for any."""
+    try:
+        return dict(object.__getattribute__(value, "__dict__"))
+    except AttributeError:
+        return {}

@@ -83,6 +83,19 @@ from slurm.rundir.names import (
     stdout_pattern,
     stop_name,
 )
+from slurm.rundir.pieces import (
+    SMALL,
+    Pieces,
+    Stretch,
+    checksum,
+    is_packed,
+    joined,
+    load_packed,
+    names,
+    pack,
+    pieces_of,
+    size_of,
+)
 from slurm.rundir.private import (
     Untrusted,
     append,
@@ -112,5 +125,10 @@ from slurm.rundir.records import (
     grown,
     load_payload,
     new_records,
+    store_value,
     sync_records,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from slurm.rundir.pieces import Content

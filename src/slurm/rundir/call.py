@@ -5,11 +5,14 @@ import os
 import struct
 
 from slurm.rundir.names import ARGUMENTS, FUNCTION
+from slurm.rundir.pieces import SMALL, Pieces, Stretch, gap_before, joined, pieces_of, size_of
 from slurm.rundir.private import open_trusted, read_trusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Tuple
+    from typing import Any, Dict, List, Sequence, Tuple
+
+    from slurm.rundir.pieces import Content
 
 
 _ARGS_MAGIC = b"slurm-args-1\n"
@@ -17,18 +20,26 @@ _U64 = struct.Struct(">Q")
 _TWO_U64 = struct.Struct(">QQ")
 
 
-def encode_arguments(blobs: "List[bytes]") -> bytes:
+def encode_arguments(blobs: "Sequence[Content]") -> "Content":
     """All calls' pickled arguments as one indexed file: entry i is found without reading others."""
     offset = len(_ARGS_MAGIC) + _U64.size * (len(blobs) + 2)
-    table = [_U64.pack(len(blobs)), _U64.pack(offset)]
+    table, pieces = [_U64.pack(len(blobs))], []  # type: List[bytes], List[Any]
     for blob in blobs:
-        offset += len(blob)
-        table.append(_U64.pack(offset))
-    return b"".join([_ARGS_MAGIC, *table, *blobs])
+        # An entry ends where the next one begins: what lies behind a pickle does not disturb it.
+        gap = gap_before(blob, offset)
+        table.append(_U64.pack(offset + gap))
+        pieces += [bytes(gap), *pieces_of(blob)]
+        offset += gap + size_of(blob)
+    table.append(_U64.pack(offset))
+    whole = Pieces([_ARGS_MAGIC, *table, *pieces])
+    return whole if any(isinstance(blob, Pieces) for blob in blobs) else joined(whole)
 
 
-def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> bytes:
-    """The pickled arguments of call `index`; of `SHARED`: what calls of a map have in common."""
+def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> "Any":
+    """The pickled arguments of call `index`; of `SHARED`: what calls of a map have in common.
+
+    What is large is not read: it is loaded from where it lies.
+    """
     path = os.path.join(run, file)
     with _open_arguments(path) as f:
         try:
@@ -42,6 +53,8 @@ def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> bytes:
         # A table that is damaged may name more than any memory holds.
         if not start <= end <= os.fstat(f.fileno()).st_size:
             raise ValueError(f"{path} is cut short: entry {index} is not whole")
+        if end - start > SMALL:
+            return Stretch(path, start, end - start)
         f.seek(start)
         return bytes(f.read(end - start))
 
@@ -61,7 +74,7 @@ class ArgumentFile:
     def __init__(self, run: str) -> None:
         import mmap
 
-        path = os.path.join(run, ARGUMENTS)
+        self._path = path = os.path.join(run, ARGUMENTS)
         with _open_arguments(path) as f:
             self._data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         try:
@@ -72,9 +85,11 @@ class ArgumentFile:
         if end > len(self._data):
             raise ValueError(f"{path} is cut short: {len(self._data)} of {end} bytes are there")
 
-    def __getitem__(self, index: int) -> bytes:
+    def __getitem__(self, index: int) -> "Any":
         at = len(_ARGS_MAGIC) + _U64.size * (1 + index)
         start, end = _TWO_U64.unpack_from(self._data, at)
+        if end - start > SMALL:
+            return Stretch(self._path, start, end - start)
         return self._data[start:end]
 
 

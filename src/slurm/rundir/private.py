@@ -59,13 +59,17 @@ def append(path: str, data: bytes, sync: bool) -> int:
         os.close(fd)
 
 
-def write_atomically(path: str, data: bytes, mode: int = 0o600, sync: bool = True) -> None:
-    """Write a file so that it is either whole or not there, whatever is killed when."""
+def write_atomically(path: str, data: "Any", mode: int = 0o600, sync: bool = True) -> None:
+    """Write a file so that it is either whole or not there, whatever is killed when.
+
+    The data may come in pieces, which are not put together.
+    """
     temporary = f"{path}.{os.getpid()}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(fd, "wb") as f:
-            f.write(data)
+            for piece in data if isinstance(data, (tuple, list)) else (data,):
+                f.write(piece)
             if sync:
                 f.flush()
                 os.fsync(f.fileno())

@@ -9,18 +9,20 @@ import zlib
 from collections import namedtuple
 
 from slurm.rundir.names import EVENTS, FRAMES, RESULTS, VALUES, host_token
+from slurm.rundir.pieces import Pieces, Stretch, checksum, size_of
 from slurm.rundir.private import (
     append,
     check_private,
     make_private_folder,
     open_trusted,
-    read_trusted,
     write_atomically,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+    from slurm.rundir.pieces import Content
 
 # ---- outcomes -----------------------------------------------------------------------------------
 
@@ -153,7 +155,7 @@ def append_record(
     who: Identity,
     kind: str,
     header: "Dict[str, Any]",
-    payload: bytes,
+    payload: "Content",
     sync: bool = True,
 ) -> "Tuple[str, int, int]":
     """Append one record to this host's segment of the run and bring it to the disk.
@@ -163,10 +165,9 @@ def append_record(
     bytes of a segment): a torn record must not hold what looks like another. Returns where the
     record lies: the name of the segment, its first byte and its length.
     """
-    if len(payload) > LARGE or _MARKER in payload:
+    if isinstance(payload, Pieces) or len(payload) > LARGE or _MARKER in payload:
         name = f"{who.job}.{who.index}.{who.rank}.{who.attempt}.pkl"
-        write_atomically(os.path.join(run, VALUES, name), payload)
-        header = dict(header, file=name, size=len(payload), crc=zlib.crc32(payload))
+        header = dict(header, **store_value(run, name, payload))
         payload = b""
     data = encode_record(who, kind, header, payload)
     segment = host_token() + ".seg"
@@ -174,23 +175,34 @@ def append_record(
     return segment, end - len(data), len(data)
 
 
+def store_value(run: str, name: str, payload: "Content") -> "Dict[str, Any]":
+    """Write a large value to a file of its own; what the header of its record says of it."""
+    write_atomically(os.path.join(run, VALUES, name), payload)
+    return {"file": name, "size": size_of(payload), "crc": checksum(payload)}
+
+
 def sync_records(run: str) -> None:
     """Bring to the disk what this host appended without waiting for it."""
     append(os.path.join(run, RESULTS, host_token() + ".seg"), b"", sync=True)
 
 
-def load_payload(run: str, record: Record) -> bytes:
-    """The pickled bytes of a record, read from their own file where the record points to one."""
+def load_payload(run: str, record: Record) -> "Any":
+    """The pickle of a record; a large one is not read but lies in a file of its own."""
     name = record.header.get("file")
     if name is None:
         return record.payload
     path = os.path.join(run, VALUES, os.path.basename(str(name)))
-    return checked_payload(record, read_trusted(path))
+    return checked_payload(record, Stretch(path, 0, os.stat(path).st_size))
 
 
-def checked_payload(record: Record, data: bytes) -> bytes:
-    """The bytes of a large value, if they are what its record says."""
-    if len(data) != record.header.get("size") or zlib.crc32(data) != record.header.get("crc"):
+def checked_payload(record: Record, data: "Any") -> "Any":
+    """A large value, if its bytes are what its record says."""
+    size, crc = record.header.get("size"), record.header.get("crc")
+    if isinstance(data, Stretch):
+        good = data.check(int(size or 0), int(crc or 0))
+    else:
+        good = len(data) == size and zlib.crc32(data) == crc
+    if not good:
         name = record.header.get("file")
         raise ValueError(f"{name} is damaged: its size or checksum is not what its record says")
     return data

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import _pickle
-import io
 import os
 
 from slurm import rundir
+from slurm.runner.values import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class _Values:
     def get(self, run: str, index: int) -> Any:
         path = os.path.join(self._base, run)
         found = self.ready(run, index)
-        return _Unpickler(rundir.load_payload(path, found), path, self).load()
+        return _load(rundir.load_payload(path, found), path, self, update=False)
 
     def ready(self, run: str, index: int) -> rundir.Record:
         """The record of a value; all that a workflow returned must have theirs, too."""
@@ -72,51 +71,67 @@ class _Values:
         return found
 
 
-class _Unpickler(_pickle.Unpickler):
-    def __init__(self, data: bytes, run: str, values: _Values) -> None:
-        super().__init__(io.BytesIO(data))
-        self._run = run
-        self._values = values
+#: What a run has apart from its calls, as it lies there, and those that nobody can change.
+_parts = {}  # type: Dict[Tuple[str, int], Any]
+_fixed = {}  # type: Dict[Tuple[str, int], Any]
 
-    def persistent_load(self, pid: Any) -> Any:
+_ATOMS = (int, float, complex, bool, str, bytes, type(None), type, range, type(os.path.join))
+
+
+def _load(blob: Any, run: str, values: _Values, update: bool = True) -> Any:
+    made = {}  # type: Dict[int, Any]
+
+    def find(pid: Any) -> Any:
         kind = pid[0]
         if kind == "check":
             for index in range(pid[2], pid[3]):
-                self._values.ready(pid[1], index)
+                values.ready(pid[1], index)
             return None
         if kind == "job":
-            return self._values.get(pid[1], pid[2])
+            return values.get(pid[1], pid[2])
         if kind == "array":
-            return [self._values.get(run, index) for run, index in pid[1]]
+            return [values.get(run, index) for run, index in pid[1]]
         if kind == "shared":
-            return _shared(self._run, pid[1], self._values)
-        raise _pickle.UnpicklingError(f"unknown reference {kind!r} in the arguments")
+            if pid[1] not in made:
+                made[pid[1]] = _shared(run, pid[1], values)
+            return made[pid[1]]
+        raise ValueError(f"unknown reference {kind!r} in the arguments")
 
-
-_cache = {}  # type: Dict[Tuple[str, int], Any]
+    return loads(blob, update, find)
 
 
 def _shared(run: str, number: int, values: _Values) -> Any:
-    """An object that many calls of a map share; unpickled once per process."""
+    """An object that many calls of a map share: each gets it as it was sent, as in a job alone."""
     key = (run, number)
-    if key not in _cache:
-        blob = rundir.read_arguments(run, number, rundir.SHARED)
-        _cache[key] = _Unpickler(blob, run, values).load()[0]
-    return _cache[key]
+    if key in _fixed:
+        return _fixed[key]
+    if key not in _parts:
+        _parts[key] = rundir.read_arguments(run, number, rundir.SHARED)
+    value = _load(_parts[key], run, values)[0]
+    if _is_fixed(value):
+        _fixed[key] = value
+    return value
 
 
-def load_arguments(blob: bytes, run: str, base: str) -> Tuple[List[Any], Dict[str, Any]]:
+def _is_fixed(value: Any) -> bool:
+    """Whether no call can change a value, so that the next may have it too."""
+    if type(value) in (tuple, frozenset):
+        return all(_is_fixed(part) for part in value)
+    return type(value) in _ATOMS
+
+
+def load_arguments(blob: Any, run: str, base: str) -> Tuple[List[Any], Dict[str, Any]]:
     """Positional and keyword arguments of one call."""
-    loaded = _Unpickler(blob, run, _Values(base)).load()
+    loaded = _load(blob, run, _Values(base))
     return loaded[0], loaded[1]
 
 
-def argument_loader(run: str, base: str) -> Callable[[bytes], Tuple[List[Any], Dict[str, Any]]]:
+def argument_loader(run: str, base: str) -> Callable[[Any], Tuple[List[Any], Dict[str, Any]]]:
     """What loads the arguments of many calls; each upstream run is read once for all of them."""
     values = _Values(base)
 
-    def load(blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
-        loaded = _Unpickler(blob, run, values).load()
+    def load(blob: Any) -> Tuple[List[Any], Dict[str, Any]]:
+        loaded = _load(blob, run, values)
         return loaded[0], loaded[1]
 
     return load
@@ -124,6 +139,15 @@ def argument_loader(run: str, base: str) -> Callable[[bytes], Tuple[List[Any], D
 
 def load_common(run: str, base: str) -> Dict[str, Any]:
     """The keyword arguments that all calls of a map have in common."""
+    return common_loader(run, base)()
+
+
+def common_loader(run: str, base: str) -> Callable[[], Dict[str, Any]]:
+    """What gives each call of a map the keyword arguments that all have in common."""
     if not os.path.exists(os.path.join(run, rundir.SHARED)):
-        return {}
-    return dict(_shared(run, 0, _Values(base)))
+        return dict
+    values = _Values(base)
+    common = _shared(run, 0, values)
+    if all(map(_is_fixed, common.values())):
+        return lambda: common
+    return lambda: _shared(run, 0, values)

@@ -110,4 +110,5 @@ def whole(run: str, record: rundir.Record) -> rundir.Record:
     """The record with its payload, also where that lies in a file of its own."""
     if record.header.get("file") is None:
         return record
-    return record._replace(payload=rundir.load_payload(run, record))
+    stored = rundir.load_payload(run, record)
+    return record._replace(payload=stored.read())

@@ -76,7 +76,7 @@ class _Function:
             self._inject = header.get("context")
         return self._loaded
 
-    def call(self, data: bytes, chunk: bool) -> Tuple[str, Dict[str, Any], bytes, int]:
+    def call(self, data: bytes, chunk: bool) -> Tuple[str, Dict[str, Any], Any, int]:
         """The outcome of one call, or of a chunk of calls, whose values come as one list."""
         import os
 

@@ -5,8 +5,9 @@ other arguments than it hands on, and gives up on one attribute that cannot be p
 object is made without its `__init__`, and such attributes are left out.
 """
 
-import pickle
 from typing import Any, Callable, Dict, Tuple, Type
+
+from slurm.runner.values import loads
 
 
 def pickled(error: BaseException, dumps: Callable[[Any], bytes]) -> bytes:
@@ -14,7 +15,7 @@ def pickled(error: BaseException, dumps: Callable[[Any], bytes]) -> bytes:
     for carrier in (error, _Carrier(error, dumps)):
         try:
             data = dumps(carrier)
-            if type(pickle.loads(data)) is type(error):
+            if type(loads(data)) is type(error):
                 return data
         except Exception:  # noqa: BLE001 - both run the user's own code
             continue

@@ -95,9 +95,9 @@ def load_calls(run: str, who: rundir.Identity) -> Calls:
     runner.extend_path(header)
     with Importing(header["target"].partition(":")[0]):
         function = runner.get_function(header, pickled)
-    from slurm.runner.arguments import load_common
+    from slurm.runner.arguments import common_loader
 
-    common = load_common(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    common = common_loader(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
     function = runner.hooked(function, run, who, header)
     with open(os.path.join(run, rundir.METADATA)) as f:
         retry = json.load(f).get("item_retry")

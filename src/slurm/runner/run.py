@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _pickle
 import gc
 import os
 import sys
@@ -14,6 +13,7 @@ from slurm.runner import signals
 from slurm.runner.beat import Beat
 from slurm.runner.memory import OomCounter
 from slurm.runner.usage import Usage
+from slurm.runner.values import dumps, loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def has_value(run: str, who: rundir.Identity) -> bool:
         return False  # loading the function says what is wrong
 
 
-def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes, int]:
+def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], Any, int]:
     """Call the function: the kind of record, its header and payload, and the exit code."""
     try:
         function, args, kwargs = load(run, who)
@@ -116,7 +116,7 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], bytes,
     return kept(value)
 
 
-def _raised(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+def _raised(error: BaseException) -> Tuple[str, Dict[str, Any], Any, int]:
     from slurm.runner.trouble import trouble
 
     return trouble(error)
@@ -124,7 +124,8 @@ def _raised(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
 
 def settle(value: Any) -> Any:
     """What the function returned; a coroutine is run to its end."""
-    if not (hasattr(value, "__await__") and hasattr(value, "cr_frame")):
+    kind = type(value)  # of the value itself only what its class has: it may answer to any name
+    if not (hasattr(kind, "__await__") and hasattr(kind, "cr_frame")):
         return value
     import asyncio
 
@@ -140,7 +141,7 @@ def settle(value: Any) -> Any:
         return pool.submit(contextvars.copy_context().run, asyncio.run, value).result()
 
 
-def kept(value: Any) -> Tuple[str, Dict[str, Any], bytes, int]:
+def kept(value: Any) -> Tuple[str, Dict[str, Any], Any, int]:
     """The outcome of a call that returned a value."""
     try:
         pack = getattr(type(value), "__slurm_record__", None)
@@ -160,7 +161,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         blob = rundir.read_arguments(run, who.index)
     except (rundir.Untrusted, OSError, ValueError) as error:
         raise Refused("UntrustedRun", str(error), "submit the run again") from error
-    if header["by"] == "value" or b"cloudpickle" in blob:
+    if header["by"] == "value" or rundir.names(blob, b"cloudpickle"):
         # Byte code in the arguments is as fragile as that of the function.
         check_version(header)
     extend_path(header)
@@ -187,11 +188,11 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
     return hooked(function, run, who, header), args, kwargs
 
 
-def call_arguments(run: str, who: rundir.Identity, blob: bytes) -> Tuple[List[Any], Dict[str, Any]]:
+def call_arguments(run: str, who: rundir.Identity, blob: Any) -> Tuple[List[Any], Dict[str, Any]]:
     """The arguments of this call, with the values of the jobs among them."""
     # `Q` is the code of a reference to a job or to a shared object; most calls have none.
-    if b"Q" not in blob and not os.path.exists(os.path.join(run, rundir.SHARED)):
-        loaded = _pickle.loads(blob)
+    if not rundir.names(blob, b"Q") and not os.path.exists(os.path.join(run, rundir.SHARED)):
+        loaded = loads(blob, update=True)
         return loaded[0], loaded[1]
     from slurm.runner.arguments import UpstreamResult, load_arguments, load_common
 
@@ -268,7 +269,7 @@ def get_function(header: Dict[str, Any], pickled: bytes) -> Any:
 
     gc.freeze()
     gc.enable()
-    return _pickle.loads(pickled)
+    return loads(pickled, update=True)
 
 
 def check_version(header: Dict[str, Any]) -> None:
@@ -285,7 +286,7 @@ def check_version(header: Dict[str, Any]) -> None:
 
 
 def record(
-    run: str, who: rundir.Identity, kind: str, header: Dict[str, Any], payload: bytes, code: int
+    run: str, who: rundir.Identity, kind: str, header: Dict[str, Any], payload: Any, code: int
 ) -> int:
     """Write the outcome; what cannot be written is said in the log and by exit code 74."""
     header.setdefault("python", "{}.{}.{}".format(*sys.version_info[:3]))
@@ -320,13 +321,3 @@ def say(text: str) -> None:
         sys.stderr.write(text)
     except (OSError, ValueError, AttributeError):
         pass
-
-
-def dumps(value: Any) -> bytes:
-    """Pickle a value; classes that only exist in the client's script go by value."""
-    try:
-        return _pickle.dumps(value, protocol=5)
-    except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
-        import cloudpickle
-
-        return cloudpickle.dumps(value, protocol=5)  # type: ignore[no-any-return]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from slurm import rundir
-from slurm.runner.run import Refused, dumps, say
+from slurm.runner.run import Refused, say
+from slurm.runner.values import dumps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(__file__) + os.sep
 
 
-def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], Any, int]:
     """The outcome of a call that raised."""
     if isinstance(error, Refused):
         return rundir.ERROR, _refusal(error), b"", 1
@@ -24,7 +25,7 @@ def trouble(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
     return _exception(error)
 
 
-def _exception(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
+def _exception(error: BaseException) -> Tuple[str, Dict[str, Any], Any, int]:
     """The record of an exception: its text always, the object itself where it can travel."""
     import traceback
 
@@ -43,10 +44,14 @@ def _exception(error: BaseException) -> Tuple[str, Dict[str, Any], bytes, int]:
         "traceback": text[-64_000:],
         "exception": isinstance(error, Exception),
     }
-    return rundir.ERROR, header, pickled(error.with_traceback(None), dumps), 1
+    return rundir.ERROR, header, pickled(error.with_traceback(None), _bytes), 1
 
 
-def unpicklable(value: Any, error: Exception) -> Tuple[str, Dict[str, Any], bytes, int]:
+def _bytes(value: Any) -> bytes:
+    return rundir.joined(dumps(value))
+
+
+def unpicklable(value: Any, error: Exception) -> Tuple[str, Dict[str, Any], Any, int]:
     """The outcome of a call whose value cannot be pickled."""
     header = {
         "error": "UnpicklableResult",

@@ -14,6 +14,7 @@ from slurm import rundir
 from slurm.runner import batches, signals
 from slurm.runner.run import kept, say, settle
 from slurm.runner.trouble import trouble
+from slurm.runner.values import loads
 
 #: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
 MOST, LONGEST = 16384, 0.1
@@ -97,7 +98,7 @@ class Calls:
         run: str,
         who: rundir.Identity,
         function: Callable[..., Any],
-        common: Dict[str, Any],
+        common: Callable[[], Dict[str, Any]],
         inject: Any,
         retry: Optional[Dict[str, Any]] = None,
     ) -> None:
@@ -127,10 +128,10 @@ class Calls:
         if self._hooks is not None:
             self._hooks.index = index
         # `Q` is the code of a reference to a job or to a shared object; most calls have none.
-        loaded = self._load(blob) if b"Q" in blob else pickle.loads(blob)
+        loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
         args, kwargs = loaded[0], loaded[1]
-        if self.common:
-            kwargs = dict(self.common, **kwargs)
+        if self.common is not dict:
+            kwargs = dict(self.common(), **kwargs)
         if self._inject:
             self._add_context(index, args, kwargs)
         return args, kwargs
@@ -252,7 +253,7 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
     """Call the function for a range of items; what is not begun in time is left to others."""
     counters, words, data = board.counters, board.words, board.data
     function, arguments = calls.function, calls.arguments
-    value_dumps, clock = pickle.dumps, time.monotonic
+    clock = time.monotonic
     until, at = clock() + LONGEST, 0
     for number, index in enumerate(range(first, stop)):
         counters[_BEGUN] = number + 1
@@ -263,16 +264,13 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
         try:
             args, kwargs = arguments(index)
             value = function(*args, **kwargs)
-            if hasattr(value, "__await__"):
+            if hasattr(type(value), "__await__"):
                 value = settle(value)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
             kind, blob = _encoded(_tried_again(calls, index, trouble(error)))
         else:
-            try:
-                blob = value_dumps(value, protocol=5)
-            except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle may do it
-                kind, blob = _encoded(kept(value))
-        if len(blob) > LARGE:
+            kind, blob = _pickled(value)
+        if rundir.size_of(blob) > LARGE:
             _write_alone(calls, index, blob)
             kind, blob = batches.ELSEWHERE, b""
         data[at : at + len(blob)] = blob
@@ -283,7 +281,17 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             return
 
 
-_Outcome = Tuple[str, Dict[str, Any], bytes, int]
+#: Most values are small, and need no more than this.
+_SIMPLE = (int, float, complex, bool, type(None))
+
+
+def _pickled(value: Any) -> Tuple[int, Any]:
+    if type(value) in _SIMPLE:
+        return batches.VALUE, pickle.dumps(value, protocol=5)
+    return _encoded(kept(value))
+
+
+_Outcome = Tuple[str, Dict[str, Any], Any, int]
 
 
 def _tried_again(calls: Calls, index: int, outcome: _Outcome) -> _Outcome:
@@ -304,14 +312,14 @@ def _tried_again(calls: Calls, index: int, outcome: _Outcome) -> _Outcome:
     return outcome
 
 
-def _encoded(outcome: _Outcome) -> Tuple[int, bytes]:
+def _encoded(outcome: _Outcome) -> Tuple[int, Any]:
     kind, header, payload, _ = outcome
     if kind == rundir.VALUE:
         return batches.VALUE, payload
     return batches.TROUBLE, batches.encode_trouble(kind, header, payload, LARGE)
 
 
-def _write_alone(calls: Calls, index: int, blob: bytes) -> None:
+def _write_alone(calls: Calls, index: int, blob: Any) -> None:
     """Write a large value as a record of its own; who cannot ends with the code that says so."""
     try:
         python = "{}.{}.{}".format(*sys.version_info[:3])

@@ -17,7 +17,7 @@ class _Value:
     def __init__(self, value: Any) -> None:
         self._value = value
 
-    def __slurm_record__(self) -> Tuple[Dict[str, Any], bytes]:
+    def __slurm_record__(self) -> Tuple[Dict[str, Any], Any]:
         from slurm.returned import pack
 
         return pack(self._value)
