@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
@@ -22,8 +25,10 @@ if TYPE_CHECKING:
 
 #: How often a block hears that its client is there.
 BEAT = 15.0
-#: A block is given at most so many calls ahead.
-MOST_AHEAD = 8192
+#: A block has calls of so many seconds before it, but at most so many calls.
+HORIZON, MOST_AHEAD = 0.2, 8192
+#: It keeps about so many functions.
+MOST_FUNCTIONS = 64
 
 _VERDICTS = {
     rundir.VALUE: Verdict.VALUE,
@@ -32,14 +37,22 @@ _VERDICTS = {
 }
 
 
+@dataclass(frozen=True)
+class Callee:
+    """A function as it is sent to blocks, which know it by its number."""
+
+    number: int
+    data: bytes
+
+
 class Waiting:
     """A call and its future."""
 
     def __init__(
-        self, future: concurrent.futures.Future[Any], function: int, name: str, chunk: bool
+        self, future: concurrent.futures.Future[Any], callee: Callee, name: str, chunk: bool
     ) -> None:
         self.future = future
-        self.function = function
+        self.callee = callee
         self.name = name
         self.chunk = chunk
         self.data = b""
@@ -51,6 +64,13 @@ class Waiting:
         self.sent = self.sent or self.future.set_running_or_notify_cancel()
         return self.sent
 
+    def drop(self) -> None:
+        """End a call that was sent and never began as cancelled."""
+        with self.future._condition:
+            self.future._state = "CANCELLED"
+        self.future.set_running_or_notify_cancel()
+        self.future._invoke_callbacks()  # type: ignore[attr-defined]
+
 
 class Block:
     """A job with workers: what it was given, and what was read of it."""
@@ -61,12 +81,14 @@ class Block:
         self.given: dict[int, Waiting] = {}
         self.begun = False
         self.closed = False
-        self.ahead = 2 * workers
+        self.ahead = workers + 1
         self.active_at = time.monotonic()
         self._backend = job.cluster.backend
         self._options = options
         self._seen: dict[str, int] = {}
-        self._knows: set[int] = set()
+        self._knows: dict[int, Callee] = {}
+        self._call_s = 0.0
+        self._dropped = 0
         self._beat_at = 0.0
 
     def read(self) -> int:
@@ -86,10 +108,14 @@ class Block:
         ended = before - len(self.given)
         if ended:
             self.active_at = time.monotonic()
-            self.ahead = next_ahead(self.ahead, ended, self.workers)
+            self.ahead = wanted_ahead(self._call_s, self.workers)
         return ended
 
     def _take(self, record: rundir.Record) -> None:
+        spent, count = record.header.get("spent", (0, 0))
+        if count:
+            mean = spent / count / 1e6
+            self._call_s = (self._call_s or mean) * 0.5 + mean * 0.5
         at, payload = 0, record.payload
         name = record.header.get("file")
         if name is not None:
@@ -98,33 +124,69 @@ class Block:
         for number, kind, header, size in record.header["done"]:
             waiting = self.given.pop(number, None)
             body, at = payload[at : at + size], at + size
-            if waiting is not None:
+            if waiting is not None and header.get("dropped"):
+                waiting.drop()
+            elif waiting is not None:
                 self._settle(waiting, rundir.Record(record.job, number, 0, 0, kind, header, body))
 
     def _settle(self, waiting: Waiting, record: rundir.Record) -> None:
         subject = Subject(waiting.name, self.job.id, self.job.path, self._options)
         evidence = Evidence(records=[record])
         results = Results(self._backend, self.job.run, evidence, subject)
-        value, error = results.outcome(_VERDICTS[record.kind], False)
+        value, error = None, None
+        try:
+            value, error = results.outcome(_VERDICTS[record.kind], False)
+        except errors.ConnectError:
+            self.given[record.index] = waiting
+            raise
+        except BaseException as raised:  # noqa: BLE001 - unpickling runs the user's own code
+            error = raised
         if error is not None:
             waiting.future.set_exception(error)
         else:
             waiting.future.set_result(value)
 
-    def give(self, calls: Sequence[tuple[int, Waiting]], functions: Mapping[int, bytes]) -> None:
+    def give(self, calls: Sequence[tuple[int, Waiting]]) -> None:
         """Send calls, and the functions that the block does not know: one append for all."""
         who = rundir.Identity(self.job.bare, 0, 0, 0)
         pieces = []
-        for number in sorted({waiting.function for _, waiting in calls} - self._knows):
+        needed = {waiting.callee.number: waiting.callee for _, waiting in calls}
+        for number in sorted(needed.keys() - self._knows.keys()):
             kind, header = block_runner.FUNCTION_RECORD, {"number": number}
-            pieces.append(rundir.encode_record(who, kind, header, functions[number]))
-        table = [[n, call.function, int(call.chunk), len(call.data)] for n, call in calls]
-        payload = b"".join(call.data for _, call in calls)
+            pieces.append(rundir.encode_record(who, kind, header, needed[number].data))
+        table, inline, files = [], [], {}
+        for number, call in calls:
+            apart = len(call.data) > rundir.SMALL
+            table.append(
+                [number, call.callee.number, int(call.chunk), -1 if apart else len(call.data)]
+            )
+            if apart:
+                files[block_runner.arguments_name(number)] = call.data
+            else:
+                inline.append(call.data)
+        table_of = {"calls": table, "forget": self._forgotten(needed)}
         kind = block_runner.CALLS_RECORD
-        pieces.append(rundir.encode_record(who, kind, {"calls": table}, payload))
+        pieces.append(rundir.encode_record(who, kind, table_of, b"".join(inline)))
         self.given.update(calls)
-        self._backend.append_calls(self.job.run, b"".join(pieces))
-        self._knows |= {waiting.function for _, waiting in calls}
+        self._backend.append_calls(self.job.run, b"".join(pieces), files)
+        self._knows.update(needed)
+
+    def _forgotten(self, needed: Mapping[int, Callee]) -> list[int]:
+        """The functions that the block need not keep; each version of one that changes counts."""
+        if len(self._knows) <= MOST_FUNCTIONS:
+            return []
+        used = {waiting.callee.number for waiting in self.given.values()} | needed.keys()
+        gone = [number for number in self._knows if number not in used]
+        for number in gone:
+            del self._knows[number]
+        return gone
+
+    def drop(self) -> None:
+        """Let the block give back what none of its workers has begun."""
+        last = max(self.given, default=0)
+        if last > self._dropped:
+            self._dropped = last
+            self._tell(inbox.DROP, str(last))
 
     def beat(self) -> None:
         """Let the block know now and then that somebody is there."""
@@ -150,11 +212,14 @@ def wanted_blocks(calls: int, per_block: int, fewest: int, most: int) -> int:
     return max(-(-fewest // per_block), min(needed, -(-most // per_block)))
 
 
-def next_ahead(ahead: int, ended: int, workers: int) -> int:
-    """How many calls a block should have: many short ones, so that its workers never wait."""
-    if ended >= ahead // 2:
-        return min(2 * ahead, MOST_AHEAD)
-    return max(2 * workers, ahead // 2) if ended < ahead // 8 else ahead
+def wanted_ahead(call_s: float, workers: int) -> int:
+    """How many calls a block should have: what its workers do while the next ones are on the way.
+
+    A call that was sent can be cancelled no more, so of long ones it has one that waits.
+    """
+    if not call_s:
+        return workers + 1
+    return min(MOST_AHEAD, workers + max(1, int(workers * HORIZON / call_s)))
 
 
 def run_here(
@@ -172,17 +237,34 @@ def run_here(
 
 
 def in_order(
-    futures: list[concurrent.futures.Future[Any]],
+    futures: Iterator[concurrent.futures.Future[Any]],
+    ahead: int | None,
     end: float | None,
     unpack: Callable[[Any], Iterable[Any]],
 ) -> Iterator[Any]:
-    """The values of futures, one after the other; what is not needed any more is cancelled."""
+    """The values of futures, one after the other; what is not needed any more is cancelled.
+
+    `ahead`: so many are submitted before their values are asked for; None: all.
+    """
+    window = deque(itertools.islice(futures, ahead))
+    return _in_order(window, futures, end, unpack)
+
+
+def _in_order(
+    window: deque[concurrent.futures.Future[Any]],
+    futures: Iterator[concurrent.futures.Future[Any]],
+    end: float | None,
+    unpack: Callable[[Any], Iterable[Any]],
+) -> Iterator[Any]:
     try:
-        for future in futures:
+        while window:
             left = None if end is None else max(0.0, end - time.monotonic())
-            yield from unpack(future.result(left))
+            window[0].result(left)
+            # A value is not kept once it was given away.
+            yield from unpack(window.popleft().result())
+            window.extend(itertools.islice(futures, 1))
     finally:
-        for future in futures:
+        for future in window:
             future.cancel()
 
 

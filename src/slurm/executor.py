@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
+import hashlib
 import itertools
+import logging
+import os
 import secrets
 import threading
 import time
-from collections import deque
+import weakref
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from slurm import errors, rundir
-from slurm.blocks import BEAT, Block, Waiting, died, in_order, run_here, wanted_blocks
+from slurm.blocks import (
+    BEAT,
+    MOST_FUNCTIONS,
+    Block,
+    Callee,
+    Waiting,
+    died,
+    in_order,
+    run_here,
+    wanted_blocks,
+)
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
 from slurm.packaging import Prepared, Request, pickling, prepare
 from slurm.packaging.arguments import Call, ship_arguments
-from slurm.packaging.function import context_parameter, ship_function
+from slurm.packaging.function import by_value_reason, context_parameter, ship_function
 from slurm.runner import block as block_runner
 from slurm.task import Task
 
@@ -32,8 +47,16 @@ T = TypeVar("T")
 FASTEST, SLOWEST = 0.005, 0.25
 #: So many rounds may fail, one after the other, before the calls do.
 PATIENCE = 40
+#: So many blocks in a row may end before they begin, where earlier ones have begun; and while
+#: others work, no new one is tried for so many seconds.
+STILLBORN, PAUSE = 3, 30.0
 #: A block is given at most so many bytes at once.
 MOST_BYTES = 8 << 20
+
+#: A function as blocks get it, its context parameter, and how its code gets to the node.
+Shipped: TypeAlias = "tuple[Callee, Any, Prepared]"
+
+log = logging.getLogger("slurm")
 
 
 class Executor(concurrent.futures.Executor):
@@ -67,9 +90,17 @@ class Executor(concurrent.futures.Executor):
         self._queue: deque[Waiting] = deque()
         self._blocks: list[Block] = []
         self._captured: str | None = None
-        self._functions: dict[int, tuple[int, Any, Any, Prepared]] = {}
-        self._by_number: dict[int, bytes] = {}
+        #: What dask and others look at to learn how much runs at once.
+        self._max_workers = max_workers
+        self._imported: dict[int, tuple[Any, Shipped]] = {}
+        self._by_content: OrderedDict[bytes, Callee] = OrderedDict()
+        self._prepared: dict[tuple[str, ...], Prepared] = {}
         self._numbers = itertools.count(1)
+        self._callees = itertools.count(1)
+        self._dropping = False
+        self._any_begun = False
+        self._stillborn = 0
+        self._not_before = 0.0
         self._shut = False
         self._failures = 0
         self._active_at = time.monotonic()
@@ -91,29 +122,38 @@ class Executor(concurrent.futures.Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[T]:
-        """Like the built-in `map`, in parallel; `chunksize` calls travel and run together."""
-        if chunksize < 1:
-            raise errors.UsageError(f"chunksize={chunksize} is not 1 or more")
+        """Like the built-in `map`, in parallel; `chunksize` calls travel and run together.
+
+        With `buffersize` so many are under way at once, and the others are not read yet.
+        """
+        for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
+            if number is not None and number < 1:
+                raise errors.UsageError(f"{name}={number} is not 1 or more")
         end = None if timeout is None else time.monotonic() + timeout
         calls = zip(*iterables, strict=False)
         if chunksize == 1:
-            futures = [self._submit(fn, Call(args, {}), chunk=False) for args in calls]
-            return in_order(futures, end, lambda value: [value])
+            futures = (self._submit(fn, Call(args, {}), chunk=False) for args in calls)
+            return in_order(futures, buffersize, end, lambda value: [value])
         chunks = iter(lambda: tuple(itertools.islice(calls, chunksize)), ())
-        futures = [self._submit(fn, Call(chunk, {}), chunk=True) for chunk in chunks]
-        return in_order(futures, end, lambda values: values)
+        futures = (self._submit(fn, Call(chunk, {}), chunk=True) for chunk in chunks)
+        return in_order(futures, buffersize, end, lambda values: values)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls; the jobs end when all calls are finished."""
+        """Take no more calls; the jobs end when all calls are finished.
+
+        `cancel_futures`: those that no worker has begun are cancelled.
+        """
         with self._lock:
             self._shut = True
-            dropped = list(self._queue) if cancel_futures else []
-            if cancel_futures:
-                self._queue.clear()
+            self._dropping = self._dropping or cancel_futures
             thread = self._thread
+            dropped = list(self._queue) if self._dropping else []
+            if dropped:
+                self._queue.clear()
         for call in dropped:
-            call.future.cancel()
+            call.drop() if call.sent else call.future.cancel()
         self._wake.set()
         if wait and thread is not None:
             thread.join()
@@ -136,9 +176,9 @@ class Executor(concurrent.futures.Executor):
         with self._lock:
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            number, context, prepared = self._ship(function)
+        callee, context, prepared = self._ship(function)
         name = str(getattr(function, "__name__", function))
-        waiting = Waiting(future, number, name, chunk)
+        waiting = Waiting(future, callee, name, chunk)
         shape = _any_call if chunk else function
         with pickling(self.cluster, prepared):
             shipped = ship_arguments(shape, [call], None if chunk else context)
@@ -147,8 +187,11 @@ class Executor(concurrent.futures.Executor):
                 f"a job is among the arguments of {name}; an executor cannot wait for it",
                 hint="pass its value: job.result()",
             )
+        # A copy: the caller may change what it gave as soon as this returns.
         waiting.data = rundir.joined(shipped.blobs[0])
         with self._lock:
+            if self._shut:
+                raise RuntimeError("cannot schedule new futures after shutdown")
             self._queue.append(waiting)
             self._active_at = time.monotonic()
             self._start()
@@ -157,25 +200,44 @@ class Executor(concurrent.futures.Executor):
 
     def _start(self) -> None:
         if self._thread is None:
+            # The program's end waits for it, as for the threads of the standard library's pools.
+            _finish_at_exit(self)
             self._thread = threading.Thread(target=self._run, name="slurm-executor", daemon=True)
             self._thread.start()
 
-    def _ship(self, function: Callable[..., Any]) -> tuple[int, Any, Prepared]:
-        """The number under which workers know a function; it is pickled once."""
-        found = self._functions.get(id(function))
-        if found is None:
-            cluster, options = self.cluster, self._options
-            prepared = prepare(Request(cluster, cluster.packaging, function, options))
-            with pickling(self.cluster, prepared):
-                path, captured = prepared.environment.path, self._captured_by(prepared)
-                reason = prepared.by_value
-                data = ship_function(function, path, reason=reason, captured=captured).data
-            # The function is kept, so that its id stays its own.
-            number, context = len(self._functions) + 1, context_parameter(function)
-            found = (number, function, context, prepared)
-            self._functions[id(function)] = found
-            self._by_number[found[0]] = data
-        return found[0], found[2], found[3]
+    def _ship(self, function: Callable[..., Any]) -> Shipped:
+        """The function as it is sent: one that workers import once, another as it is now."""
+        with self._lock:
+            found = self._imported.get(id(function))
+        if found is not None:
+            return found[1]
+        reason = by_value_reason(function)
+        request = Request(self.cluster, self.cluster.packaging, function, self._options)
+        place = (request.source, str(getattr(function, "__module__", "")), str(reason))
+        prepared = self._prepared.get(place) or prepare(request)
+        context = context_parameter(function)
+        with pickling(self.cluster, prepared):
+            path, captured = prepared.environment.path, self._captured_by(prepared)
+            sent = ship_function(function, path, reason=prepared.by_value, captured=captured)
+        content = hashlib.blake2b(sent.data).digest()
+        with self._lock:
+            self._prepared[place] = prepared
+            callee = self._by_content.pop(content, None)
+            callee = callee or Callee(next(self._callees), sent.data)
+            self._by_content[content] = callee
+            if len(self._by_content) > MOST_FUNCTIONS:
+                self._by_content.popitem(last=False)
+            shipped = (callee, context, prepared)
+            if sent.by == "reference":
+                # The function is kept, so that its id stays its own.
+                self._imported[id(function)] = (function, shipped)
+        return shipped
+
+    def _begin_again(self) -> None:
+        """After a fork the calls of before are the parent's, and so are its blocks."""
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._queue, self._blocks, self._thread = deque(), [], None
 
     def _captured_by(self, prepared: Prepared) -> str:
         """The code that all workers import: as it was at the first call.
@@ -210,6 +272,8 @@ class Executor(concurrent.futures.Executor):
         for block in list(self._blocks):
             if block.read():
                 self._active_at, self._failures = time.monotonic(), 0
+            if block.begun:
+                self._any_begun, self._stillborn = True, 0
             if block.job.settled:
                 self._bury(block)
         with self._lock:
@@ -218,6 +282,8 @@ class Executor(concurrent.futures.Executor):
         self._scale(open_calls, over)
         for block in sorted(self._blocks, key=lambda block: len(block.given)):
             if block.begun and not block.closed:
+                if self._dropping:
+                    block.drop()
                 self._give(block)
                 block.beat()
         return over
@@ -225,19 +291,29 @@ class Executor(concurrent.futures.Executor):
     def _bury(self, block: Block) -> None:
         """A block is over: what it had not finished goes elsewhere, up to a limit."""
         block.read()
+        cause = _cause(block.job)
+        lost: list[Waiting] = []
         with self._lock:
             self._blocks.remove(block)
-            cause = _cause(block.job)
-            again = []
+            again: list[Waiting] = []
             for waiting in block.given.values():
                 waiting.lost += cause is not None
-                if waiting.lost > self._retries:
-                    waiting.future.set_exception(died(waiting, block.job, cause))
-                else:
-                    again.append(waiting)
+                (lost if waiting.lost > self._retries else again).append(waiting)
+            block.given = {}
             self._queue.extendleft(reversed(again))
-        if cause is not None and not block.begun:
-            # It could not even begin: another one would fare no better.
+        for waiting in lost:
+            waiting.future.set_exception(died(waiting, block.job, cause))
+        if cause is not None and not block.begun and not block.closed:
+            self._stillborn += 1
+            self._held_up(cause)
+
+    def _held_up(self, cause: BaseException) -> None:
+        """A block could not begin: the others go on; without any the calls have failed."""
+        if any(not block.closed for block in self._blocks):
+            self._not_before = time.monotonic() + PAUSE
+            log.warning("slurm: a job of an executor could not begin: %s", cause)
+        elif self._stillborn >= (STILLBORN if self._any_begun else 1):
+            self._stillborn = 0
             self._fail_all(cause)
 
     def _fail_all(self, error: BaseException) -> None:
@@ -246,16 +322,26 @@ class Executor(concurrent.futures.Executor):
             for block in self._blocks:
                 calls += block.given.values()
                 block.given.clear()
+            self._failures = 0
         for waiting in calls:
-            if not waiting.future.done():
+            if waiting.start():
                 waiting.future.set_exception(error)
 
     def _scale(self, calls: int, over: bool) -> None:
         alive = [block for block in self._blocks if not block.closed]
         wanted = 0 if over else wanted_blocks(calls, self._each, self._fewest, self._most)
-        for _ in range(wanted - len(alive)):
-            self._blocks.append(self._new_block())
         now = time.monotonic()
+        for number in range(wanted - len(alive)):
+            if alive and now < self._not_before:
+                break
+            try:
+                self._blocks.append(self._new_block())
+            except errors.SubmitRefused as error:
+                if not alive and not number:
+                    raise
+                self._stillborn += 1
+                self._held_up(error)
+                break
         for block in alive[wanted:]:
             rested = not block.given and now - block.active_at > self._idle
             if over or rested:
@@ -280,14 +366,14 @@ class Executor(concurrent.futures.Executor):
         size = 0
         with self._lock:
             share = -(-len(self._queue) // max(1, sum(b.begun for b in self._blocks)))
-            room = min(block.ahead - len(block.given), max(share, block.workers))
+            room = min(block.ahead - len(block.given), max(share, block.workers + 1))
             while self._queue and room > len(calls) and size < MOST_BYTES:
                 waiting = self._queue.popleft()
                 if waiting.start():
                     calls.append((next(self._numbers), waiting))
                     size += len(waiting.data)
         if calls:
-            block.give(calls, self._by_number)
+            block.give(calls)
 
 
 def _cause(job: Job[Any]) -> BaseException | None:
@@ -296,6 +382,41 @@ def _cause(job: Job[Any]) -> BaseException | None:
         return job.exception()
     except errors.SlurmError as error:
         return error
+
+
+_pools: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _finish_at_exit(pool: Executor) -> None:
+    """See to it that the calls of a pool that was never shut down are finished all the same."""
+    with _registering:
+        first = not _pools
+        _pools.add(pool)
+        if first and not _registered:
+            _registered.append(True)
+            # Before other threads are gone; ThreadPoolExecutor uses the same.
+            getattr(threading, "_register_atexit", atexit.register)(_finish_all)
+
+
+def _finish_all() -> None:
+    pools = list(_pools)
+    for pool in pools:
+        pool.shutdown(wait=False)
+    for pool in pools:
+        pool.shutdown()
+
+
+def _after_fork() -> None:
+    global _registering
+    _registering = threading.Lock()
+    for pool in list(_pools):
+        pool._begin_again()
+
+
+_registering = threading.Lock()
+_registered: list[bool] = []
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _any_call(*args: Any, **kwargs: Any) -> None:

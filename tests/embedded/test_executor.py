@@ -21,7 +21,7 @@ from slurm import (
     WorkerDied,
     task,
 )
-from slurm.blocks import next_ahead, wanted_blocks
+from slurm.blocks import wanted_ahead, wanted_blocks
 from waiting import holds, until
 
 
@@ -215,9 +215,10 @@ def test_the_number_of_jobs_follows_the_queue(
 
 
 def test_short_calls_are_given_further_ahead_than_long_ones() -> None:
-    assert next_ahead(4, 4, 2) == 8
-    assert next_ahead(64, 1, 2) == 32
-    assert next_ahead(4, 0, 2) == 4
+    assert wanted_ahead(0.0, 2) == 3  # nothing is known yet
+    assert wanted_ahead(30.0, 2) == 3
+    assert wanted_ahead(0.01, 2) == 42
+    assert wanted_ahead(1e-6, 2) == 8192
 
 
 def test_workers_start_inside_of_a_batch_too(cluster: Cluster) -> None:

@@ -98,11 +98,14 @@ class Agent:
         one_job.remember(self, path, 0, step)
         return step
 
-    def append_calls(self, run: str, data: bytes) -> None:
-        """Append calls to the inbox of a block of workers."""
+    def append_calls(self, run: str, data: bytes, files: Dict[str, Any]) -> None:
+        """Append calls to the inbox of a block of workers; large arguments lie there as files."""
         folder = inbox.inbox_folder(self.path(run), rundir.CALLS)
         try:
             rundir.make_private_folder(folder)
+            for name, content in files.items():
+                place = os.path.join(folder, os.path.basename(name))
+                rundir.write_atomically(place, content, sync=False)
             rundir.append(os.path.join(folder, rundir.CALLS + ".seg"), data, sync=False)
         except OSError as error:
             raise AgentError("rundir", f"{folder} cannot be written: {error.strerror}") from error

@@ -169,9 +169,9 @@ class Backend(ABC):
         job: str | None = self._call("advance", run)
         return job
 
-    def append_calls(self, run: str, data: bytes) -> None:
-        """Append calls to the inbox of a block of workers."""
-        self._call("append_calls", run, data)
+    def append_calls(self, run: str, data: bytes, files: Mapping[str, rundir.Content]) -> None:
+        """Append calls to the inbox of a block of workers; large arguments go as files."""
+        self._call("append_calls", run, data, files)
 
     def tell_pilot(self, run: str, job: str, words: Sequence[str], text: str = "") -> None:
         """Leave words in the inbox of an allocation or of a block of workers."""

@@ -7,19 +7,27 @@ import signal
 import socket
 import sys
 import time
-import zlib
 from collections import deque
 from typing import Any, Deque, Dict, List, Set, Tuple
 
 from slurm import rundir
 from slurm.context import JobContext
 from slurm.runner import inbox
-from slurm.runner.callee import CALL, FUNCTION, Frames, encode_frame, work
+from slurm.runner.callee import (
+    CALL,
+    FORGET,
+    FUNCTION,
+    Frames,
+    encode_detail,
+    encode_frame,
+    work,
+)
 
 #: How often the inbox is read: quickly while calls come, then less and less.
 FASTEST, SLOWEST = 0.005, 0.25
-#: A worker has at most so many calls, and so many bytes of them, before it.
-AHEAD, AHEAD_BYTES = 64, 1 << 18
+#: A worker has calls of so many seconds before it, at least one and at most so many, and of
+#: about so many bytes: what it was given cannot be taken back.
+AHEAD_S, AHEAD, AHEAD_BYTES = 0.01, 64, 1 << 18
 #: Results are written together: after so many seconds, or so many bytes.
 GATHER, GATHER_BYTES = 0.02, 512 << 10
 
@@ -27,18 +35,26 @@ GATHER, GATHER_BYTES = 0.02, 512 << 10
 class Call:
     """One call: its number, its function's number, and its pickled arguments."""
 
-    def __init__(self, number: int, function: int, chunk: bool, data: bytes) -> None:
+    def __init__(self, number: int, function: int, chunk: bool, data: bytes, apart: bool) -> None:
         self.number = number
         self.function = function
         self.chunk = chunk
+        #: The pickled arguments, or the path of the file in which they are.
         self.data = data
+        self.apart = apart
         self.deaths = 0
+
+    def over(self) -> None:
+        """Nobody needs its arguments any more."""
+        if self.apart:
+            with contextlib.suppress(OSError):
+                os.unlink(self.data)
 
 
 class Worker:
     """One process that calls functions, and the calls that it was given."""
 
-    def __init__(self, others: "List[Worker]") -> None:
+    def __init__(self, others: "List[Worker]", job: str) -> None:
         mine, theirs = socket.socketpair()
         self.socket: socket.socket = mine
         # What is buffered would be written by both.
@@ -49,7 +65,7 @@ class Worker:
             mine.close()
             for other in others:
                 other.socket.close()
-            _become(theirs)
+            _become(theirs, job)
         theirs.close()
         mine.setblocking(False)
         self.frames = Frames()
@@ -63,7 +79,14 @@ class Worker:
             self.knows.add(call.function)
             self.out += encode_frame(FUNCTION, call.function, 0, functions[call.function])
         self.given.append(call)
-        self.out += encode_frame(CALL, call.number, call.function * 2 + call.chunk, call.data)
+        detail = encode_detail(call.function, call.chunk, call.apart)
+        self.out += encode_frame(CALL, call.number, detail, call.data)
+
+    def forget(self, function: int) -> None:
+        """Let go of a function that is called no more."""
+        if function in self.knows:
+            self.knows.remove(function)
+            self.out += encode_frame(FORGET, function, 0, b"")
 
     def send(self) -> None:
         """Send what the socket takes now."""
@@ -80,11 +103,11 @@ class Worker:
         return f"exit code {os.WEXITSTATUS(status)}"
 
 
-def _become(theirs: socket.socket) -> None:
+def _become(theirs: socket.socket, job: str) -> None:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGUSR2, signal.SIG_IGN)
-        work(theirs)
+        work(theirs, job)
     finally:
         os._exit(0)
 
@@ -106,6 +129,9 @@ class Block:
         self._written_at = self.active_at = time.monotonic()
         self._sequence = 0
         self._beat = ""
+        self._dropped = 0
+        self._call_s = AHEAD_S  # how long calls take; in the beginning unknown
+        self._spent = [0, 0]  # microseconds and calls since the last report
         self.closed = False
         self.finished = 0
         self._selector = selectors.DefaultSelector()
@@ -114,7 +140,7 @@ class Block:
             self._hire()
 
     def _hire(self) -> None:
-        worker = Worker(self.workers)
+        worker = Worker(self.workers, self._who.job)
         self.workers.append(worker)
         self._selector.register(worker.socket, selectors.EVENT_READ, worker)
 
@@ -129,8 +155,11 @@ class Block:
         self._hand_out()
         quiet = time.monotonic() - self.active_at
         pause = min(max(quiet / 20, FASTEST), SLOWEST)
-        for key, _ in self._selector.select(pause):
-            self._listen(key.data)
+        for key, events in self._selector.select(pause):
+            if events & selectors.EVENT_WRITE:
+                self._send(key.data)
+            if events & selectors.EVENT_READ:
+                self._listen(key.data)
         late = time.monotonic() - self._written_at > GATHER
         if self._done and (late or self._done_bytes > GATHER_BYTES or not self.busy):
             self._write()
@@ -149,7 +178,22 @@ class Block:
                 beat = text.read()
             if beat != self._beat:
                 self._beat, self.active_at = beat, max(self.active_at, time.monotonic() - 5)
+        if inbox.DROP in names:
+            with open(os.path.join(self._folder, inbox.DROP)) as text:
+                self._drop(int(text.read() or 0))
         self.closed = self.closed or inbox.CLOSE in names
+
+    def _drop(self, last: int) -> None:
+        """Give back the calls up to a number that no worker has yet."""
+        if last <= self._dropped:
+            return
+        self._dropped = last
+        queue, self._queue = self._queue, deque()
+        for call in queue:
+            if call.number <= last:
+                self._finish(call, rundir.ERROR, {"dropped": True}, b"")
+            else:
+                self._queue.append(call)
 
     def _take(self, record: rundir.Record) -> None:
         self.active_at = time.monotonic()
@@ -158,19 +202,33 @@ class Block:
             self._functions[int(record.header["number"])] = payload
             return
         at = 0
+        for number in record.header.get("forget", ()):
+            self._functions.pop(number, None)
+            for worker in self.workers:
+                worker.forget(number)
         for number, function, chunk, size in record.header["calls"]:
-            self._queue.append(Call(number, function, bool(chunk), payload[at : at + size]))
-            at += size
+            apart = size < 0
+            data = payload[at : at + size]
+            if apart:
+                data = os.path.join(self._folder, arguments_name(number)).encode()
+            self._queue.append(Call(number, function, bool(chunk), data, apart))
+            at += max(0, size)
 
     def _hand_out(self) -> None:
         share = len(self._queue) // len(self.workers) + 1
         for worker in sorted(self.workers, key=lambda worker: len(worker.given)):
-            room = min(share, AHEAD) - len(worker.given)
+            room = min(share, AHEAD, int(1 + AHEAD_S / self._call_s)) - len(worker.given)
             while room > 0 and self._queue and len(worker.out) < AHEAD_BYTES:
                 worker.give(self._queue.popleft(), self._functions)
                 room -= 1
             if worker.out:
-                worker.send()
+                self._send(worker)
+
+    def _send(self, worker: Worker) -> None:
+        worker.send()
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if worker.out else 0)
+        if self._selector.get_key(worker.socket).events != events:
+            self._selector.modify(worker.socket, events, worker)
 
     def _listen(self, worker: Worker) -> None:
         try:
@@ -182,21 +240,20 @@ class Block:
         if not data:
             self._bury(worker)
             return
-        for kind, number, payload in worker.frames.feed(data):
+        for kind, number, spent, payload in worker.frames.feed(data):
             self.active_at = time.monotonic()
             call = worker.given.popleft()
             assert call.number == number
             header, body = rundir.decode_function(payload, "a result")
-            self._finish(number, kind, header, body)
+            self._spent[0] += spent
+            self._spent[1] += 1
+            self._call_s = max(1e-6, 0.8 * self._call_s + 0.2e-6 * spent)
+            self._finish(call, kind, header, body)
 
-    def _finish(self, number: int, kind: str, header: Dict[str, Any], body: bytes) -> None:
-        if len(body) > rundir.LARGE:
-            name = f"{self._who.job}.{number}.call.pkl"
-            rundir.write_atomically(os.path.join(self._run, rundir.VALUES, name), body)
-            header = dict(header, file=name, size=len(body), crc=zlib.crc32(body))
-            body = b""
+    def _finish(self, call: Call, kind: str, header: Dict[str, Any], body: bytes) -> None:
+        call.over()
         self.finished += 1
-        self._done.append((number, kind, header, body))
+        self._done.append((call.number, kind, header, body))
         self._done_bytes += len(body)
 
     def _bury(self, worker: Worker) -> None:
@@ -215,7 +272,7 @@ class Block:
                 message = f"the call killed {times}"
                 hint = "run it alone to see why; too much memory, os._exit and crashes do this"
                 self._finish(
-                    call.number,
+                    call,
                     rundir.ERROR,
                     {"error": "WorkerDied", "message": message, "hint": hint},
                     b"",
@@ -231,7 +288,9 @@ class Block:
         # Index 0 is the outcome of the block itself; each batch has an index of its own.
         who = self._who._replace(index=self._sequence)
         payload = b"".join(body for _, _, _, body in batch)
-        rundir.append_record(self._run, who, DONE_RECORD, {"done": listed}, payload)
+        header = {"done": listed, "spent": self._spent}
+        self._spent = [0, 0]
+        rundir.append_record(self._run, who, DONE_RECORD, header, payload)
 
     def end(self) -> None:
         """Write what is done and let the workers go."""
@@ -246,6 +305,11 @@ class Block:
 
 #: The kinds of records that a client and a block exchange.
 FUNCTION_RECORD, CALLS_RECORD, DONE_RECORD = "function", "calls", "done"
+
+
+def arguments_name(number: int) -> str:
+    """The file in the inbox that holds the arguments of a call, where they are large."""
+    return f"{number}.arguments"
 
 
 def serve(workers: int, retries: int, idle: float, token: str, ctx: JobContext) -> int:

@@ -12,6 +12,8 @@ from slurm import rundir
 
 #: Words for the pilot: end when all is done; a client is there; end a step; signal a step.
 CLOSE, BEAT, CANCEL, SIGNAL = "close", "beat", "cancel", "signal"
+#: A word for a block of workers: give back what no worker has begun.
+DROP = "drop"
 
 _ORDER = ".json"
 
