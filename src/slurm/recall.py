@@ -143,7 +143,7 @@ def recall_places(cluster: Cluster, names: Sequence[str]) -> dict[int, tuple[Pac
 def once(
     cluster: Cluster,
     target: str,
-    content: Callable[[], Sequence[bytes]],
+    content: Callable[[], Sequence[rundir.Content]],
     submit: Callable[[Sequence[str]], list[Job[Any]]],
 ) -> list[Job[Any]]:
     """Submit a map, unless an earlier attempt of the workflow around it has."""
