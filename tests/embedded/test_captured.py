@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,39 @@ def test_processes_that_a_job_spawns_import_what_was_submitted(
     edit(folder)
     job.release()
     assert job.result(60) == [(2, 2, str(folder / "work_captured.py"))] * 3
+
+
+def test_threads_that_submit_at_once_bring_the_code_once(cluster: Cluster, work: object) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        jobs = list(pool.map(lambda _: work.value(), range(8)))  # type: ignore[attr-defined]
+    assert [job.result(60) for job in jobs] == [2] * 8
+
+
+def test_resources_and_pools_of_processes_work_in_captured_code(
+    cluster: Cluster, folder: Path
+) -> None:
+    code = """
+        import importlib.resources, multiprocessing, pkgutil
+        from concurrent.futures import ProcessPoolExecutor
+        VALUE = 2
+
+        def one(_):
+            return VALUE
+
+        def f():
+            spawn = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(1, mp_context=spawn) as pool:
+                values = list(pool.map(one, range(2)))
+            text = importlib.resources.files("pk_r").joinpath("d.txt").read_text()
+            return text, pkgutil.get_data("pk_r", "d.txt"), values
+    """
+    put(folder, {"pk_r/__init__.py": "", "pk_r/d.txt": "data", "pk_r/m.py": textwrap.dedent(code)})
+    import pk_r.m  # type: ignore[import-not-found]
+
+    job = cluster.submit(pk_r.m.f, hold=True)()
+    (folder / "pk_r" / "m.py").write_text("VALUE = 99\n")
+    job.release()
+    assert job.result(60) == ("data", b"data", [2, 2])
 
 
 def test_none_uses_the_files_as_they_are_when_the_job_runs(

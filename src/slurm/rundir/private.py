@@ -1,5 +1,6 @@
 """Files of this user alone: who may be trusted, and how nothing is ever half written."""
 
+import _thread
 import errno
 import os
 import stat
@@ -64,7 +65,8 @@ def write_atomically(path: str, data: "Any", mode: int = 0o600, sync: bool = Tru
 
     The data may come in pieces, which are not put together.
     """
-    temporary = f"{path}.{os.getpid()}.tmp"
+    # Two threads may write the same file.
+    temporary = f"{path}.{os.getpid()}-{_thread.get_ident()}.tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(fd, "wb") as f:
