@@ -7,6 +7,7 @@ then says about the two jobs is compared.
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,6 @@ from lab import Lab
 from rest_site import Site, topology
 
 from slurm.api.agent_error import AgentError
-from slurm.api.slurm_commands import WHOLE_LINE, scontrol_records
 from slurm.stack import life
 
 pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
@@ -170,6 +170,12 @@ def _usual(site: Site, lines: list[str]) -> list[str]:
     return [*lines, *(f"--{name}={value}" for name, value in usual.items() if name not in said)]
 
 
+def _records(text: str) -> Iterator[dict[str, str]]:
+    """The records of `scontrol show job`; no value of these jobs looks like another key."""
+    for record in text.strip().split("\n\n"):
+        yield dict(re.findall(r"(?:^|\s)([A-Z][\w/:]*)=(.*?)(?=\s+[A-Z][\w/:]*=|\s*\Z)", record))
+
+
 def test_a_job_over_rest_is_the_job_that_sbatch_makes(site: Site) -> None:
     cases = [c for c in CASES if site.version != "24.11" or not _ONLY_LATER & set(c)]
     common = ["--hold", f"--chdir={site.shared}"]
@@ -183,7 +189,7 @@ def test_a_job_over_rest_is_the_job_that_sbatch_makes(site: Site) -> None:
     by_rest = [_submitted(rest.submit, script, site.shared) for script in scripts]
     jobs = {
         record.get("ArrayJobId") or record["JobId"]: record
-        for record in scontrol_records(site.login("scontrol show job"), "JobId", WHOLE_LINE)
+        for record in _records(site.login("scontrol show job"))
     }
     rest.cancel([job for job in by_rest if job in jobs])
     site.login("scancel --state=PENDING --user=root")
