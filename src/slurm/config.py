@@ -45,24 +45,44 @@ _BESIDE_OLD = ("callbacks",)
 
 def find_slurmfile(start: Path | None = None) -> Path:
     """`$SLURMFILE`, or the Slurmfile.toml in this directory or the nearest one above."""
+    found = _nearest(start)
+    if found is None:
+        raise ConfigError(
+            f"there is no {FILE_NAME} in {(start or Path.cwd()).resolve()} or above",
+            hint=f"write one, or set SLURMFILE, or use Cluster(...) directly:\n{EXAMPLE}",
+        )
+    return found
+
+
+def _nearest(start: Path | None = None) -> Path | None:
     named = os.environ.get("SLURMFILE")
     if named:
         return Path(named).expanduser()
     here = (start or Path.cwd()).resolve()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
+            _check_owner(folder / FILE_NAME)
             return folder / FILE_NAME
-    raise ConfigError(
-        f"there is no {FILE_NAME} in {here} or above",
-        hint=f"write one, or set SLURMFILE, or use Cluster(...) directly:\n{EXAMPLE}",
-    )
+    return None
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse a file that somebody else put above this directory: its callbacks are code."""
+    from slurm.rundir import Untrusted, check_file
+
+    try:
+        check_file(str(path))
+    except Untrusted as error:
+        raise ConfigError(
+            f"{error}; it is not read, since a Slurmfile can run code",
+            hint=f"if you trust it, name it: export SLURMFILE={path}",
+        ) from error
 
 
 def has_profile(profile: str | None) -> bool:
     """Whether there is a Slurmfile with this profile, or with the one that None stands for."""
-    try:
-        path = find_slurmfile()
-    except ConfigError:
+    path = _nearest()
+    if path is None:
         return False
     named = profile or os.environ.get("SLURM_ENV")
     # A profile that somebody named must be there: who loads it is told.

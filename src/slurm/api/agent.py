@@ -70,8 +70,10 @@ class Agent:
         return runtimes.find(self.scheduler.kind)
 
     def prepare_base(self) -> None:
-        """Make the base directory and its own folders."""
+        """Make the base directory and its own folders, and see to it that they are ours alone."""
         try:
+            rundir.make_private_folder(self.base)
+            run_files.check_base(self.base)
             for name in (rundir.BASE_IDS, rundir.BASE_EVENTS, rundir.BASE_SDK):
                 rundir.make_private_folder(os.path.join(self.base, name))
         except OSError as error:

@@ -16,6 +16,7 @@ from slurm.api.slurm_environ import submission_env
 def submit(agent: Any, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:
     """Give a script of a run to the scheduler; the id of the job."""
     full = dict(submission_env(door.environment(), plan["options_set"]), **env)
+    run_files.check_script(path, script)
     cwd = plan["cwd"] if os.path.isdir(plan["cwd"]) else path
     try:
         return str(agent.scheduler.submit(os.path.join(path, script), full, cwd))

@@ -217,6 +217,7 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
     if missing:
         # The client brings it and asks again: so nobody has to ask beforehand.
         raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
+    run_files.check_base(agent.base)
     try:
         rundir.make_private_folder(os.path.dirname(path))
         try:

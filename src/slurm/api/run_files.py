@@ -52,6 +52,26 @@ def write(path: str, data: bytes) -> None:
         raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
 
 
+def check_base(base: str) -> None:
+    """Refuse a base directory that others could fill with files of theirs."""
+    try:
+        rundir.check_base(base)
+    except rundir.Untrusted as error:
+        words = "what lies there is executed, so nothing is submitted"
+        hint = "make it yours alone: chmod go-w {} or choose another: job_base_dir=...".format(base)
+        raise AgentError("rundir", "{}; {}".format(error, words), [], hint) from error
+
+
+def check_script(run: str, script: str) -> None:
+    """Refuse to submit a script that somebody else may have written, or may change."""
+    places = [run, os.path.join(run, os.path.dirname(script)), os.path.join(run, script)]
+    try:
+        for place in places:
+            rundir.check_place(place)
+    except rundir.Untrusted as error:
+        raise AgentError("untrusted", "{}; its jobs are not submitted".format(error)) from error
+
+
 def fill_in(template: str, words: Dict[str, str], script: str) -> None:
     """Write a script: a template with words in the place of their tokens."""
     text = read_script(template)

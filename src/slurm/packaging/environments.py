@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -121,7 +122,12 @@ def setup_lines(folder: str, here: str, maker: str) -> tuple[str, ...]:
     make = f'{shell_quote(maker)} "$SLURM_SDK_ROOT/slurm/runner/environment.py" '
     make += shell_quote(folder) + ("" if here == folder else f" {shell_quote(here)}")
     current = shell_quote(f"{here}/{rundir.CURRENT}")
-    lines = [f"[ -e {current}/bin/python ] || sdk_made {make}"]
+    there = f"[ -e {current}/bin/python ]"
+    if here != folder:
+        # Anybody can make that folder first where all may write, as in /tmp.
+        top = shell_quote(os.path.dirname(here))
+        there = f"[ -O {top} ] && [ ! -L {top} ] && {there}"
+    lines = [f"{there} || sdk_made {make}"]
     if here != folder:
         each = 'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 '
         alone = '[ "${SLURM_JOB_NUM_NODES:-1}" -le 1 ] || [ -n "${SLURM_STEP_ORDER:-}" ]'

@@ -86,14 +86,22 @@ def make_recipe(request: Request, wheel: Wheel, reason: str | None) -> tuple[Rec
     return recipe, maker, outside
 
 
+_WITH_USER = re.compile(
+    r"((?<![a-z0-9+])(?!(?:[a-z0-9]+\+)?ssh:)[a-z][a-z0-9+.-]*://)[^/@\s]+@", re.I
+)
+
+
 def refuse_credentials(options: Mapping[str, Any]) -> None:
-    """A password in the address of an index would lie on the cluster, and in lists of processes."""
-    urls = [options.get("index_url"), *(options.get("extra_index_urls") or ())]
-    for url in filter(None, urls):
-        if re.match(r"[a-z+]+://[^/@]+@", str(url)):
-            shown = re.sub(r"//[^/@]+@", "//***@", str(url))
+    """A password in an address would lie on the cluster, and in lists of processes."""
+    for name in ("index_url", "extra_index_urls", "dependencies", "find_links", "python_mirror"):
+        given = options.get(name) or ()
+        for text in map(str, [given] if isinstance(given, str) else given):
+            # Over ssh the word is a login name, and no password can stand there.
+            if not _WITH_USER.search(text):
+                continue
+            shown = _WITH_USER.sub(r"\1***@", text)
             raise PackagingError(
-                f"the index {shown} has a user or password in it, which would be written down",
+                f"{name}: {shown} has a user or password in it, which would be written down",
                 hint="let it travel unwritten: secrets=('UV_INDEX_URL', 'PIP_INDEX_URL'); or put "
                 "it into ~/.netrc on the cluster",
             )

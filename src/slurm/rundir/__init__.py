@@ -99,6 +99,9 @@ from slurm.rundir.pieces import (
 from slurm.rundir.private import (
     Untrusted,
     append,
+    check_base,
+    check_file,
+    check_place,
     check_private,
     make_private_folder,
     open_trusted,

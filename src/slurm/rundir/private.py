@@ -23,6 +23,59 @@ def check_private(path: str, info: os.stat_result) -> None:
         raise Untrusted(f"{path} is writable by others (mode {mode:04o}); expected 0700 or 0600")
 
 
+def check_place(path: str) -> None:
+    """Refuse a file or folder, or a link to one, that others made or may change."""
+    info = os.lstat(path)
+    if stat.S_ISLNK(info.st_mode):
+        if info.st_uid != os.getuid():
+            raise Untrusted(f"{path} is a link of user {info.st_uid}, not yours ({os.getuid()})")
+        info = os.stat(path)
+    check_private(path, info)
+
+
+def check_file(path: str) -> None:
+    """Refuse a file that somebody else wrote or may write; one of root's is good."""
+    for info in (os.lstat(path), os.stat(path)):
+        if info.st_uid not in (os.getuid(), 0):
+            kind = "is a link of" if stat.S_ISLNK(info.st_mode) else "belongs to"
+            raise Untrusted(f"{path} {kind} user {info.st_uid}, not to you ({os.getuid()})")
+        others = stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+        if info.st_mode & others and not stat.S_ISLNK(info.st_mode):
+            mode = stat.S_IMODE(info.st_mode)
+            raise Untrusted(f"{path} is writable by others (mode {mode:04o})")
+
+
+def check_base(base: str) -> None:
+    """Refuse a base directory in which others may put their files in the place of ours.
+
+    What lies in it is executed and unpickled. Others may make files in a sticky one, such as
+    /tmp, but not take ours away; so there each of our own folders is looked at.
+    """
+    info = os.stat(base)
+    if info.st_uid not in (os.getuid(), 0):
+        raise Untrusted(f"{base} belongs to user {info.st_uid}, not to you ({os.getuid()})")
+    others = stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+    if info.st_mode & others and not info.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(info.st_mode)
+        raise Untrusted(f"{base} is writable by others (mode {mode:04o})")
+    for name in os.listdir(base):
+        if name.startswith("."):
+            check_place(os.path.join(base, name))
+
+
+def _is_own_group(gid: int) -> bool:
+    """Whether a group has this user's name and no other member: what umask 002 is made for."""
+    import grp  # seldom needed
+    import pwd
+
+    try:
+        group, person = grp.getgrgid(gid), pwd.getpwuid(os.getuid())
+    except KeyError:
+        return False
+    alone = set(group.gr_mem) <= {person.pw_name}
+    return group.gr_gid == person.pw_gid and group.gr_name == person.pw_name and alone
+
+
 def open_trusted(path: str) -> "Any":
     """Open a file for reading after its directory and the open file itself have been verified."""
     folder = os.path.dirname(path)

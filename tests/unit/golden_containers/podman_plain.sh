@@ -41,8 +41,12 @@ else
 fi
 # One process of a node pulls, the others wait for it.
 if ! podman image exists registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab; then
+  sdk_lock="${TMPDIR:-/tmp}/slurm-sdk-pull-$UID"
+  [ -e "$sdk_lock" ] || ( umask 077; set -C; : > "$sdk_lock" ) 2> /dev/null || :
+  # Where somebody else made that file first, each process pulls by itself.
+  [ -O "$sdk_lock" ] && [ ! -L "$sdk_lock" ] || sdk_lock=$(mktemp)
   ( flock 9; podman image exists registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab || podman pull --quiet registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab >&2 ) \
-    9>> "${TMPDIR:-/tmp}/slurm-sdk-pull-$UID" || {
+    9>> "$sdk_lock" || {
     echo '"'"'slurm-sdk: the image registry.example.org:5000/me/app@sha256:abababababababababababababababababababababababababababababababab could not be pulled'"'"' >&2
     exit 125; }
 fi

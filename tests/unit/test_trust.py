@@ -1,0 +1,276 @@
+"""Whose files are executed: a base directory, a run or a Slurmfile of another user is refused."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slurm import rundir
+from slurm.api import run_files
+from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
+from slurm.config import find_slurmfile
+from slurm.errors import ConfigError
+
+pytestmark = pytest.mark.attack
+OTHER = 12345
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="giving a file to another user needs root")
+
+
+class Recording:
+    """A scheduler that notes what is submitted."""
+
+    kind = "slurm"
+
+    def __init__(self) -> None:
+        self.submitted: list[str] = []
+
+    def submit(self, script: str, env: dict[str, str], cwd: str) -> str:
+        self.submitted.append(script)
+        return "7"
+
+
+def agent(base: Path) -> Agent:
+    return Agent(Recording(), str(base))
+
+
+def refused(base: Path) -> str:
+    with pytest.raises(AgentError) as found:
+        agent(base).prepare_base()
+    assert found.value.kind == "rundir"
+    assert "chmod" in found.value.hint
+    return found.value.message
+
+
+# ---- the base directory -------------------------------------------------------------------------
+
+
+def test_a_new_base_is_private(tmp_path: Path) -> None:
+    agent(tmp_path / "a" / "b").prepare_base()
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
+def test_a_base_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    os.chown(base, -1, OTHER)
+    base.chmod(mode)
+    assert f"mode 0{mode:o}" in refused(base)
+
+
+@as_root
+def test_a_base_of_another_user_is_refused(tmp_path: Path) -> None:
+    base = tmp_path / "base"
+    base.mkdir(mode=0o755)
+    os.chown(base, OTHER, OTHER)
+    assert f"belongs to user {OTHER}" in refused(base)
+
+
+@as_root
+@pytest.mark.parametrize("name", [".sdk", ".environments", ".wheels", ".snapshots", ".tools"])
+def test_a_store_that_another_user_made_first_is_refused(tmp_path: Path, name: str) -> None:
+    """In a sticky directory, such as a shared scratch, anybody may make it first."""
+    base = tmp_path / "base"
+    base.mkdir()
+    base.chmod(0o1777)
+    agent(base).prepare_base()
+    (base / name).mkdir(exist_ok=True)
+    os.chown(base / name, OTHER, OTHER)
+    assert f"belongs to user {OTHER}" in refused(base)
+    (base / name).rmdir()
+    (base / name).symlink_to("/tmp")
+    os.lchown(base / name, OTHER, OTHER)
+    assert f"is a link of user {OTHER}" in refused(base)
+
+
+def test_a_base_for_a_group_of_ones_own_is_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """umask 002 goes with a group for each user."""
+    monkeypatch.setattr("slurm.rundir.private._is_own_group", lambda gid: True)
+    base = tmp_path / "base"
+    base.mkdir()
+    base.chmod(0o775)
+    agent(base).prepare_base()
+
+
+# ---- what is submitted --------------------------------------------------------------------------
+
+
+def run_of(base: Path) -> Path:
+    run = base / "train-20260101-120000-abc123"
+    for folder in ("", rundir.SUBMIT):
+        (run / folder).mkdir(mode=0o700, parents=True)
+    (run / rundir.SUBMIT / "1.sh").write_text("#!/bin/bash\n")
+    (run / rundir.SUBMIT / "1.sh").chmod(0o600)
+    return run
+
+
+@as_root
+@pytest.mark.parametrize("place", ["", "submit", "submit/1.sh"])
+@pytest.mark.parametrize("theirs", [True, False])
+def test_a_script_that_others_may_have_written_is_not_submitted(
+    tmp_path: Path, place: str, theirs: bool
+) -> None:
+    from slurm.api import one_job
+
+    run = run_of(tmp_path)
+    made = agent(tmp_path)
+    plan: dict[str, Any] = {"cwd": str(tmp_path), "options_set": []}
+    assert one_job.submit(made, str(run), f"{rundir.SUBMIT}/1.sh", plan, {}) == "7"
+    if theirs:
+        os.chown(run / place, OTHER, OTHER)
+    else:
+        (run / place).chmod(0o777)
+    with pytest.raises(AgentError) as found:
+        one_job.submit(made, str(run), f"{rundir.SUBMIT}/1.sh", plan, {})
+    assert found.value.kind == "untrusted"
+    assert len(made.scheduler.submitted) == 1
+
+
+def test_the_refusal_names_the_place() -> None:
+    with pytest.raises(FileNotFoundError):
+        run_files.check_script("/nowhere", "x.sh")
+
+
+# ---- Slurmfile.toml -----------------------------------------------------------------------------
+
+
+@as_root
+def test_a_slurmfile_of_another_user_is_refused_unless_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody puts one into /tmp, and it names a callback that runs a program."""
+    below = tmp_path / "mine"
+    below.mkdir()
+    file = tmp_path / "Slurmfile.toml"
+    file.write_text('[default]\ncallbacks = ["subprocess:check_output"]\n')
+    monkeypatch.chdir(below)
+    assert find_slurmfile() == file
+    os.chown(file, OTHER, OTHER)
+    with pytest.raises(ConfigError, match=f"belongs to user {OTHER}") as found:
+        find_slurmfile()
+    assert f"SLURMFILE={file}" in str(found.value.hint)
+    monkeypatch.setenv("SLURMFILE", str(file))
+    assert find_slurmfile() == file
+
+
+@as_root
+def test_a_slurmfile_that_others_may_write_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "Slurmfile.toml"
+    file.write_text("[default]\n")
+    monkeypatch.chdir(tmp_path)
+    for mode in (0o666, 0o622, 0o646):
+        file.chmod(mode)
+        os.chown(file, -1, OTHER)
+        with pytest.raises(ConfigError, match="writable by others"):
+            find_slurmfile()
+    file.chmod(0o644)
+    assert find_slurmfile() == file
+
+
+@as_root
+def test_a_link_of_another_user_leads_to_no_slurmfile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real.toml").write_text("[default]\n")
+    link = tmp_path / "Slurmfile.toml"
+    link.symlink_to("real.toml")
+    monkeypatch.chdir(tmp_path)
+    assert find_slurmfile() == link
+    os.lchown(link, OTHER, OTHER)
+    with pytest.raises(ConfigError, match=f"link of user {OTHER}"):
+        find_slurmfile()
+
+
+# ---- staging on the node's own disk -------------------------------------------------------------
+
+
+@as_root
+def test_a_staged_environment_that_somebody_else_put_there_first_is_not_used(
+    tmp_path: Path,
+) -> None:
+    from slurm.packaging.environments import setup_lines
+
+    top = tmp_path / "slurm-sdk-0123456789"
+    python = top / "key" / rundir.CURRENT / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\n")
+    line = setup_lines("/base/.environments/key", str(top / "key"), "python3")[1]
+
+    def makes_it() -> bool:
+        script = f"sdk_made() {{ echo made; }}\n{line}\n"
+        done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+        return done.stdout == "made\n"
+
+    assert not makes_it()
+    os.chown(top, OTHER, OTHER)
+    assert makes_it()
+    elsewhere = top.rename(tmp_path / "elsewhere")
+    os.chown(elsewhere, os.getuid(), -1)
+    top.symlink_to(elsewhere)
+    assert makes_it()
+
+
+# ---- words that must stay unwritten -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("index_url", "HTTPS://u:pw@index/simple"),
+        ("index_url", "https://token@index/simple"),
+        ("extra_index_urls", ["https://a/simple", "http://u:pw@b/simple"]),
+        ("dependencies", ["numpy", "mine @ git+https://u:pw@host/mine.git"]),
+        ("find_links", ["https://u:pw@host/wheels"]),
+        ("python_mirror", "Https://u:pw@host/pythons"),
+    ],
+)
+def test_no_password_is_taken_in_an_address(name: str, value: object) -> None:
+    from slurm.errors import PackagingError
+    from slurm.packaging.wheel import refuse_credentials
+
+    with pytest.raises(PackagingError, match=r"\*\*\*@") as found:
+        refuse_credentials({name: value})
+    assert name in str(found.value)
+    assert "pw@" not in str(found.value)
+
+
+def test_addresses_without_a_password_are_good() -> None:
+    from slurm.packaging.wheel import refuse_credentials
+
+    refuse_credentials(
+        {
+            "index_url": "https://index/simple?a=b@c",
+            "dependencies": ["mine @ git+ssh://git@host/mine.git", "numpy>=2", "a@ file:///x@y"],
+            "find_links": "/wheels",
+        }
+    )
+
+
+@as_root
+def test_nobody_can_keep_others_from_pulling_images(tmp_path: Path) -> None:
+    """The file that processes of one user wait for may be another user's."""
+    golden = Path(__file__).parent / "golden_containers" / "podman_plain.sh"
+    text = golden.read_text()
+    begin = text.index('  sdk_lock="${TMPDIR')
+    lines = text[begin : text.index("  ( flock 9;", begin)]
+    lock = tmp_path / f"slurm-sdk-pull-{os.getuid()}"
+    lock.write_text("")
+    os.chown(lock, OTHER, OTHER)
+    script = f'export TMPDIR={tmp_path}\n{lines}\necho "$sdk_lock"\n'
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() != str(lock), done.stderr
+    lock.unlink()
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+    assert done.stdout.strip() == str(lock)
+    assert lock.stat().st_uid == os.getuid()
