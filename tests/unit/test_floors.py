@@ -99,7 +99,7 @@ rundir.append_record(run, who, rundir.VALUE, {"a": 1}, b"x" * 10)
 rundir.append_record(run, who, rundir.VALUE, {}, b"y" * 2000000)
 small, large = rundir.all_records(run)
 assert small.payload == b"x" * 10 and small.index == 1
-assert rundir.load_payload(run, large) == b"y" * 2000000
+assert rundir.load_payload(run, large).read() == b"y" * 2000000
 rundir.append_event(run, rundir.format_event("exit", who, code=0))
 rundir.write_atomically(os.path.join(run, rundir.ARGUMENTS), rundir.encode_arguments([b"a", b"b"]))
 assert rundir.read_arguments(run, 1) == b"b"

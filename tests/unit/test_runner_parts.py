@@ -93,7 +93,7 @@ def test_the_clients_path_comes_behind_the_sdk_and_before_pythons_own(
     import sys
 
     monkeypatch.setattr(sys, "path", ["/sdk", "/usr/lib/python"])
-    extend_path(["/project", "/usr/lib/python", "/lib"])
+    extend_path({"path": ["/project", "/usr/lib/python", "/lib"]})
     assert sys.path == ["/sdk", "/project", "/lib", "/usr/lib/python"]
 
 
