@@ -35,7 +35,7 @@ WORKERS ?= 3
 
 .PHONY: help demo install dev packages check lint format typecheck test test-full test-unit coverage \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
-  test-docs kubernetes slurm-rest faults soak bench docs site lint-workflows lock dist \
+  test-docs kubernetes slurm-rest faults attack soak bench docs site lint-workflows lock dist \
   wheel clean
 
 help:  ## show this list
@@ -108,7 +108,7 @@ test-full full-%: BUDGET_SUBMITIT = 2400
 test-full full-%: BUDGET_BROWSER = 2400
 export PYTEST_ARGS BUDGET_UNIT BUDGET_EMBEDDED BUDGET_SLURM BUDGET_DOCS BUDGET_SSH \
   BUDGET_CONTAINERS BUDGET_SUBMITIT BUDGET_BRIDGE BUDGET_BROWSER
-test-full: test faults bench  ## every case, then the long fault campaign and the benchmarks
+test-full: test attack faults bench  ## every case, all attacks, the long fault campaign and the benchmarks
 
 full-%:  # one tier of test-full, such as full-test-slurm
 	@$(MAKE) --no-print-directory $*
@@ -145,6 +145,9 @@ test-bridge: dev packages  ## pods on a real Kubernetes control plane, placed by
 	@hack/build-slurm-rest
 	@hack/build-kubernetes || [ $$? = 3 ]  # 3: without go the tier says why it is skipped
 	$(REAL) tests/bridge --session-timeout=$(BUDGET_BRIDGE)
+
+attack: dev packages  ## try every way in that was ever found, on a new installation, as two users
+	$(BIN)/python hack/attack $(if $(filter -n,$(PYTEST_ARGS)),,-n 2) --dist=loadgroup $(PYTEST_ARGS)
 
 # Each run has a seed: the first one is CAMPAIGN_SEED. A run that failed says how to repeat it.
 CAMPAIGN_RUNS ?= 200

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+import attacks
+
 if TYPE_CHECKING:
     from slurm.stack import RunningCluster
 
@@ -41,13 +43,18 @@ shutil.rmtree(sys.argv[1], ignore_errors=True)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--full", action="store_true", help="also the tests marked full")
+    parser.addoption(
+        "--attacks", type=int, metavar="N", help="a line for each attack, numbered from N"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "full: more cases of a promise; only in make test-full")
     config.addinivalue_line(
-        "markers", "attack: a way in that was tried, and is closed; make attack"
+        "markers", "attack(what): a way in that was tried, and is closed; make attack"
     )
+    if config.getoption("--attacks") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(attacks.Lines(config, config.getoption("--attacks")))
     config.addinivalue_line("markers", "packages: needs programs of packages; not in make check")
     config.addinivalue_line("markers", "slow: takes many seconds; not in make check")
     config.addinivalue_line("markers", "campaign: runs of many minutes; make faults, make soak")
@@ -58,6 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     A campaign runs only where it is asked for by name.
     """
+    attacks.note(items)
     if "campaign" not in str(config.getoption("markexpr")):
         skip = pytest.mark.skip(reason="a long campaign: make faults, make soak")
         for item in items:
