@@ -171,7 +171,7 @@ def test_finished_jobs_are_known_after_a_restart(bench: Bench) -> None:
     assert int(after) > int(job) + 2
 
 
-def test_a_damaged_queue_is_put_aside(bench: Bench) -> None:
+def test_what_is_no_queue_at_all_is_set_aside(bench: Bench) -> None:
     bench.ended(bench.submit("true"))
     bench.stop()
     for name in ("queue.db-wal", "queue.db-shm"):
@@ -179,6 +179,71 @@ def test_a_damaged_queue_is_put_aside(bench: Bench) -> None:
     (bench.private / "queue.db").write_bytes(b"no database at all" * 1000)
     assert bench.ended(bench.submit("true"))[0].state == "COMPLETED"
     assert list(bench.private.glob("queue.db.*.damaged"))
+
+
+def fill(bench: Bench, count: int) -> list[str]:
+    """Held jobs, enough of them for a queue of many pages."""
+    return [bench.submit("true", "--hold", f"--job-name={'x' * 200}") for _ in range(count)]
+
+
+@pytest.mark.parametrize("where", ["second page", "middle", "last page", "every third page"])
+def test_a_queue_damaged_behind_its_first_page_is_set_aside_and_what_can_be_read_is_kept(
+    bench: Bench, where: str
+) -> None:
+    jobs = fill(bench, 60)
+    bench.stop()
+    queue = bench.private / "queue.db"
+    data = bytearray(queue.read_bytes())
+    pages = len(data) // 4096
+    assert pages > 10
+    chosen = {"second page": [1], "middle": [pages // 2], "last page": [pages - 1],
+              "every third page": list(range(1, pages, 3))}[where]  # fmt: skip
+    for page in chosen:
+        data[page * 4096 : (page + 1) * 4096] = b"\xa5" * 4096
+    queue.write_bytes(data)
+    left = {row.job_id for row in bench.scheduler.queue()}
+    assert left <= set(jobs)
+    assert left or where != "last page"
+    new = bench.submit("true")
+    assert new not in jobs
+    assert bench.ended(new)[0].state == "COMPLETED"
+    assert len(list(bench.private.glob("queue.db.*.damaged"))) == 1
+    assert "could be read" in (bench.private / "log").read_text()
+
+
+def test_a_job_of_which_the_queue_lost_its_options_ends_and_the_others_go_on(bench: Bench) -> None:
+    import sqlite3
+
+    lost, kept = bench.submit("true", "--hold"), bench.submit("true", "--hold")
+    bench.stop()
+    with sqlite3.connect(bench.private / "queue.db") as db:
+        db.execute("UPDATE batches SET options = ? WHERE id = ?", ("{\x00", int(lost)))
+    db.close()
+    assert [row.job_id for row in bench.scheduler.queue()] == [kept]
+
+
+def test_a_silent_client_keeps_no_idle_scheduler_busy_nor_here(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import socket
+
+    monkeypatch.setenv("SLURM_SDK_EMBEDDED_IDLE_S", "2")
+    quick = EmbeddedScheduler()
+    quick.queue()
+    pid = bench.daemon()
+
+    def cpu() -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with socket.socket(socket.AF_UNIX) as silent, socket.socket(socket.AF_UNIX) as half:
+        for connection in (silent, half):
+            connection.connect(str(bench.private / "socket"))
+        half.sendall(b'{"v": 1, ')
+        before = cpu()
+        holds("it does not spin", lambda: cpu() - before < 0.3, 1.5)
+        bench.until(lambda: not alive(pid), "left although somebody is connected")
+    assert quick.queue() == []
 
 
 def test_an_idle_scheduler_leaves_and_comes_back(

@@ -31,6 +31,8 @@ PROTOCOL = 1
 _LARGEST_REQUEST = 64 * 2**20
 _LARGEST_LOG = 2**20
 _FIRST_REQUEST_S = 10.0
+# A client asks as soon as it is connected, and reads the answer; one that does neither is let go.
+_SILENT_S = 30.0
 _PRUNE_EVERY_S = 3600.0
 _RETRY_STORE_S = 5.0
 _POLL_ADOPTED_S = 1.0  # only where the system has no descriptors for processes
@@ -43,6 +45,7 @@ class Daemon:
         self.place = place
         self.selector = selectors.DefaultSelector()
         self.idle_s = _seconds(environ, "SLURM_SDK_EMBEDDED_IDLE_S", 600.0)
+        self.silent_s = min(_SILENT_S, max(1.0, self.idle_s))
         self.scheduler = Scheduler(
             place,
             Queue(place.database),
@@ -54,6 +57,7 @@ class Daemon:
         self._polled: set[int] = set()
         self._answers: dict[socket.socket, bytes] = {}
         self._received: dict[socket.socket, bytearray] = {}
+        self._heard: dict[socket.socket, float] = {}
         # Connections of processes that wait for other jobs, and the attempts they belong to.
         self._waiting: dict[socket.socket, str] = {}
         # Somebody started this process to ask it something: it waits for that client to come.
@@ -88,6 +92,7 @@ class Daemon:
         # What a client is told, and what runs, is on disk first.
         scheduler.store()
         self._send_answers()
+        self._drop_silent()
         more = scheduler.start_ready(now)
         scheduler.waiting.settle(now)
         self._stored = scheduler.store()
@@ -107,7 +112,9 @@ class Daemon:
             waits.append(_POLL_ADOPTED_S)
         if not self._stored:
             waits.append(_RETRY_STORE_S)
-        if self.scheduler.idle:
+        if self._heard:
+            waits.append(min(self._heard.values()) + self.silent_s - time.monotonic() + 0.001)
+        elif self.scheduler.idle:
             waits.append(self.idle_s - self._idle_for() + 0.001)
         return max(0.0, min(waits))
 
@@ -161,6 +168,7 @@ class Daemon:
                     continue
                 client.setblocking(False)
                 self._received[client] = bytearray()
+                self._heard[client] = time.monotonic()
                 self.selector.register(client, selectors.EVENT_READ, self._receive)
                 self._receive(client)
 
@@ -172,6 +180,7 @@ class Daemon:
             return
         except OSError:
             data = b""
+        self._heard[client] = time.monotonic()
         buffer += data
         line, newline, _ = buffer.partition(b"\n")
         if newline:
@@ -194,7 +203,7 @@ class Daemon:
             return False
         if not waits or not self.scheduler.job_waits(run, 1):
             return False
-        del self._received[client]
+        del self._received[client], self._heard[client]
         self._waiting[client] = run
         self.selector.modify(client, selectors.EVENT_READ, self._wakes)
         return True
@@ -249,12 +258,21 @@ class Daemon:
             if sent == len(answer):
                 self._drop(client)
             else:
+                if sent:
+                    self._heard[client] = time.monotonic()
                 self._answers[client] = answer[sent:]
                 self.selector.modify(client, selectors.EVENT_WRITE, lambda _: None)
+
+    def _drop_silent(self) -> None:
+        """Let go of those who are connected and neither ask nor read: they keep nobody here."""
+        late = time.monotonic() - self.silent_s
+        for client in [client for client, heard in self._heard.items() if heard <= late]:
+            self._drop(client)
 
     def _drop(self, client: socket.socket) -> None:
         self._answers.pop(client, None)
         self._received.pop(client, None)
+        self._heard.pop(client, None)
         self.selector.unregister(client)
         client.close()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurm.api.embedded import host
+from slurm.api.embedded import host, salvage
 
 KEEP_FINISHED_S = 7 * 86400
 _SCHEMA = """
@@ -25,6 +24,7 @@ CREATE TABLE IF NOT EXISTS jobs (
 CREATE INDEX IF NOT EXISTS jobs_of_batch ON jobs (batch, idx);
 CREATE INDEX IF NOT EXISTS jobs_by_end ON jobs (end);
 CREATE TABLE IF NOT EXISTS counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 """
 _VERSION = 1
 _JOB_COLUMNS = (
@@ -84,6 +84,15 @@ class Queue:
         self._db = _open(path)
         self._changed: dict[int, Job] = {}
         self._writing = False
+        #: Which queue this is: one that is made after another was lost gives the same ids again.
+        self.instance = self._instance()
+
+    def _instance(self) -> str:
+        self._db.execute(
+            "INSERT OR IGNORE INTO facts VALUES ('instance', ?)", (os.urandom(8).hex(),)
+        )
+        found = self._db.execute("SELECT value FROM facts WHERE name = 'instance'").fetchone()
+        return str(found[0])
 
     def close(self) -> None:
         """Write what is left and close the file."""
@@ -134,6 +143,8 @@ class Queue:
         except sqlite3.Error as error:
             host.note(f"the queue cannot be written: {error}")
             self.rollback()
+            if type(error) is sqlite3.DatabaseError:
+                raise  # the file is damaged: the next scheduler begins with what can be read of it
             return False
         return True
 
@@ -151,7 +162,12 @@ class Queue:
     def batches(self, ids: Sequence[int]) -> Iterator[Batch]:
         """The batches with these ids."""
         for row in self._select("SELECT * FROM batches WHERE id IN", ids):
-            yield Batch(row[0], row[1], json.loads(row[2]), *row[3:])
+            try:
+                options = json.loads(row[2])
+            except ValueError:
+                host.note(f"what job {row[0]} asked for cannot be read any more")
+                continue
+            yield Batch(row[0], row[1], options, *row[3:])
 
     def unfinished(self) -> list[Job]:
         """All jobs without an end."""
@@ -211,23 +227,34 @@ def _job(row: tuple[Any, ...]) -> Job:
     return job
 
 
+def _text(data: bytes) -> str:
+    """A text of the file, also where a disk has changed it."""
+    return data.decode("utf-8", "replace")
+
+
 def _open(path: str) -> sqlite3.Connection:
-    """Open the queue; a damaged or unknown one is put aside, for jobs must be able to run."""
+    """Open the queue; a damaged or unknown one is set aside, for jobs must be able to run."""
     try:
-        return _connect(path)
+        db = _connect(path)
     except sqlite3.OperationalError:
         raise  # locked, no room, no permission: nothing is wrong with the file
     except sqlite3.DatabaseError:
-        aside = f"{path}.{int(time.time())}.damaged"
-        os.replace(path, aside)
-        for ending in ("-wal", "-shm"):
-            if os.path.exists(path + ending):
-                os.replace(path + ending, aside + ending)
-        return _connect(path)
+        pass
+    else:
+        if not salvage.is_damaged(db):
+            return db
+        db.close()
+    aside = salvage.set_aside(path)
+    db = _connect(path)
+    db.execute("BEGIN IMMEDIATE")
+    salvage.refill(db, aside)
+    db.execute("COMMIT")
+    return db
 
 
 def _connect(path: str) -> sqlite3.Connection:
     db = sqlite3.connect(path, isolation_level=None, timeout=10)
+    db.text_factory = _text
     try:
         # Nobody else opens it; shared memory in a file would mean SIGBUS on a full disk.
         db.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -237,9 +264,8 @@ def _connect(path: str) -> sqlite3.Connection:
         version = db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, _VERSION):
             raise sqlite3.DatabaseError(f"queue of version {version}")
-        if version == 0:
-            db.executescript(_SCHEMA)
-            db.execute(f"PRAGMA user_version={_VERSION}")
+        db.executescript(_SCHEMA)
+        db.execute(f"PRAGMA user_version={_VERSION}")
     except BaseException:  # raised again
         db.close()
         raise

@@ -100,7 +100,11 @@ class Scheduler:
         jobs: dict[int, dict[int | None, Job]] = {}
         for job in self.queue.jobs_of(batch_ids):
             jobs.setdefault(job.batch, {})[job.index] = job
-        for batch in self.queue.batches(batch_ids):
+        batches = list(self.queue.batches(batch_ids))
+        self._lose([job for lost in set(batch_ids) - {b.id for b in batches}
+                    for job in jobs[lost].values()], now)  # fmt: skip
+        batch_ids = [batch.id for batch in batches]
+        for batch in batches:
             request = make_request(batch.options, batch.script_name, batch.submit)
             try:
                 need = need_of(request, self.machine)
@@ -116,6 +120,13 @@ class Scheduler:
         for batch_id in batch_ids:
             self.waiting.consider_batch(batch_id, now)
         self.waiting.settle(now)
+
+    def _lose(self, jobs: Iterable[Job], now: float) -> None:
+        """End jobs of which the queue does not know any more what they are."""
+        for job in jobs:
+            if job.end is None:
+                job.state, job.reason, job.end = "NODE_FAIL", REASONS["NODE_FAIL"], int(now)
+                self.queue.changed(job)
 
     def _clear_away(self, batch_ids: Iterable[int]) -> None:
         """Remove what ended batches left behind when a scheduler was killed."""

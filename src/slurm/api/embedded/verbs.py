@@ -96,7 +96,11 @@ def _stored_rows(scheduler: Scheduler, wanted: list[tuple[int, int | None]]) -> 
     }
     batches = {b.id: b for b in scheduler.queue.batches(sorted({j.batch for j in jobs.values()}))}
     nodes = {b.id: make_request(b.options, b.script_name, b.submit).nodes for b in batches.values()}
-    return [_row(job, batches[job.batch], nodes[job.batch], job.reason) for job in jobs.values()]
+    return [
+        _row(job, batches[job.batch], nodes[job.batch], job.reason)
+        for job in jobs.values()
+        if job.batch in batches
+    ]
 
 
 def _queue(scheduler: Scheduler, message: Message) -> list[list[Any]]:
