@@ -130,7 +130,7 @@ class Block:
         self._sequence = 0
         self._beat = ""
         self._dropped = 0
-        self._call_s = AHEAD_S  # how long calls take; in the beginning unknown
+        self._call_s = 2 * AHEAD_S  # how long calls take; until that is known a worker has one
         self._spent = [0, 0]  # microseconds and calls since the last report
         self.closed = False
         self.finished = 0
