@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from slurm import Cluster, Job, Retry, Task, errors, task
+from waiting import until
 
 LIMIT = 120.0
 
@@ -134,9 +135,7 @@ def test_the_guard_of_a_job_that_succeeds_is_gone_with_it(cluster: Cluster) -> N
     job = task(retry=1)(lambda: 1)()
     assert job.result(LIMIT) == 1
     assert "#SBATCH --requeue" in job.script
-    left = [row for row in cluster.queue() if row.name.endswith(":retry")]
-    end = 60
-    while left and end:
-        end -= 1
-        left = [row for row in cluster.queue() if row.work_dir == job.path]
-    assert not left
+    until(
+        "no job of the run is left in the queue",
+        lambda: not [row for row in cluster.queue() if row.work_dir == job.path],
+    )

@@ -128,7 +128,7 @@ def _submit(base: Path) -> None:
             for name, (options, _) in WAITING.items()
         }
         _do("scontrol", "hold", jobs["admin"].id)
-        task(nap).with_options(name="throttled", array_throttle=1).map([200, 200])
+        task(nap).with_options(name="throttled", array_throttle=1).map([200, 200, 200])
         jobs["depends"] = cluster.submit(task(nap), after=jobs["held"], name="depends")(1)
         RUNNING["up"] = jobs["held"].id
         failed = cluster.submit(task(os._exit), name="failing")(3)

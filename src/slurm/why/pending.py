@@ -58,7 +58,9 @@ def _upstream(facts: Facts, now: float) -> tuple[str, list[str]]:
 def _throttle(facts: Facts, now: float) -> tuple[str, list[str]]:
     most = facts["job"].get("ArrayTaskThrottle")
     running = facts.get("running", 0)
-    return (f"At most {most} of its jobs run at the same time; {running} do." if most else ""), []
+    # Of the last one that waits squeue does not tell the limit.
+    limit = f"At most {most} of its jobs run at the same time; {running} do."
+    return limit if most else f"{running} of its jobs run now." if running else "", []
 
 
 def _nodes(facts: Facts, now: float) -> tuple[str, list[str]]:

@@ -72,7 +72,9 @@ def _readable(path: str, table: str) -> list[Row]:
     """The rows up to the first damage from the front, and from the back."""
     found: dict[Row, None] = {}
     for order in ("ASC", "DESC"):
-        _collect(path, f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid {order}", found.setdefault)
+        _collect(
+            path, f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid {order}", found.setdefault
+        )
     return list(found)
 
 
