@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 
 from slurm.content import Digest
@@ -100,7 +101,6 @@ def test_a_value_that_contains_itself_has_a_digest() -> None:
 
 
 def test_arrays_count_by_their_content() -> None:
-    numpy = pytest.importorskip("numpy")
     assert same(numpy.arange(10), numpy.arange(10))
     assert not same(numpy.arange(10), numpy.arange(10)[::-1])
     assert not same(numpy.zeros(4), numpy.zeros((2, 2)))
