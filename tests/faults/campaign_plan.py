@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 #: What can break, and how.
 HOWS: dict[str, tuple[str, ...]] = {
@@ -28,17 +28,21 @@ _LOCAL, _SSH = ("files",), ("network", "connection")
 
 #: How one item ends: `flaky` raises the first time, `exit` leaves without a word.
 ENDS = ("value", "value", "value", "value", "raise", "exit")
+#: Plans of earlier seeds have neither batches nor cached calls: those that are kept stay the same.
+SINCE = 3000
 
 
 @dataclass(frozen=True)
 class Call:
-    """One submission: a task, an array, a packed map, or a workflow with a map and a sum."""
+    """One submission: a task, an array, a packed map, the calls of a batch, or a workflow with a
+    map and a sum. The values of a cached one are asked for once more when all is over."""
 
     name: str
     kind: str
     ends: tuple[str, ...]
     seconds: float
     retry: int = 0
+    cached: bool = False
 
     @property
     def may_requeue(self) -> bool:
@@ -75,7 +79,8 @@ class Plan:
 
     def __str__(self) -> str:
         calls = " ".join(
-            f"{c.kind}[{len(c.ends)}]" + (f"r{c.retry}" if c.retry else "") for c in self.calls
+            f"{c.kind}[{len(c.ends)}]" + (f"r{c.retry}" if c.retry else "") + "c" * c.cached
+            for c in self.calls
         )
         return f"{'ssh' if self.ssh else 'local'} {calls} | {', '.join(map(str, self.faults))}"
 
@@ -85,6 +90,9 @@ def draw(seed: int) -> Plan:
     chance = random.Random(seed)
     ssh = chance.random() < 0.3
     calls = tuple(_call(chance, f"c{n}") for n in range(chance.choice((1, 2, 2, 3))))
+    if seed >= SINCE:
+        own = random.Random(f"batches and caches of {seed}")
+        calls = tuple(_collected_or_cached(own, call) for call in calls)
     victims = [v for v in HOWS if v not in (_LOCAL if ssh else _SSH)]
     if ssh and chance.random() < 0.5:
         victims = [v for v in victims if v not in _SSH]
@@ -104,6 +112,11 @@ def _call(chance: random.Random, name: str) -> Call:
     ends = tuple(chance.choice(ENDS + (("flaky",) if retry else ())) for _ in range(size))
     seconds = chance.uniform(0.1, 0.8) if kind == "packed" else chance.uniform(0.2, 3)
     return Call(name, kind, ends, round(seconds, 2), retry)
+
+
+def _collected_or_cached(chance: random.Random, call: Call) -> Call:
+    kind = "batch" if call.kind == "array" and chance.random() < 0.4 else call.kind
+    return replace(call, kind=kind, cached=kind != "workflow" and chance.random() < 0.4)
 
 
 def _fault(chance: random.Random, victim: str) -> Fault:
@@ -140,11 +153,13 @@ def _items(call: Call) -> Iterator[tuple[str, Expected]]:
     ends = [_ENDS[end] for end in call.ends]
     if call.kind == "packed":
         ends = ["WorkerDied" if end == "JobFailed" else end for end in ends]
-    inner = {"workflow": "array"}.get(call.kind, call.kind)
+    inner = {"workflow": "array", "batch": "array"}.get(call.kind, call.kind)
     name = f"{call.name}kids" if call.kind == "workflow" else call.name
     for index, end in enumerate(ends):
         flaky = call.ends[index] == "flaky"
         yield f"{name}.{index}", Expected(end, inner, call.retry, flaky)
+        if call.cached and end == "value":
+            yield f"{name}again{index}.0", Expected("value", "task", 0)
     if call.kind == "workflow":
         failed = next((end for end in ends if end != "value"), None)
         yield f"{call.name}sum.0", Expected("UpstreamFailed" if failed else "value", "task", 0)

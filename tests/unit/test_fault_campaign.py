@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
-from campaign_plan import HOWS, Call, Fault, Plan, draw, expected
+from campaign_plan import HOWS, SINCE, Call, Fault, Plan, draw, expected
 from campaign_rules import Seen, violations
 
 RUN = "c0-20260101-120000-abcdef"
@@ -28,6 +28,24 @@ def test_a_seed_gives_the_same_plan_and_two_hundred_cover_every_fault_and_worklo
     assert set(kinds) == {(ssh, kind) for ssh in (True, False) for kind in wanted}
     assert all(1 <= len(plan.faults) <= 3 for plan in plans)
     assert all(len({f.victim for f in plan.faults}) == len(plan.faults) for plan in plans)
+
+
+def test_later_seeds_draw_batches_and_cached_calls_too() -> None:
+    calls = [call for seed in range(SINCE, SINCE + 200) for call in draw(seed).calls]
+    assert {"task", "array", "packed", "workflow", "batch"} == {call.kind for call in calls}
+    cached = {call.kind for call in calls if call.cached}
+    assert cached == {"task", "array", "packed", "batch"}
+    assert not any(call.cached for seed in range(200) for call in draw(seed).calls)
+
+
+def test_a_value_that_the_cache_lost_needs_a_fault_that_explains_it() -> None:
+    said = [
+        {"name": "c0", "run": RUN, "seconds": 1.0},
+        {"name": "c0again0", "run": RUN, "seconds": 1.0},
+    ]
+    twice = replace(seen(marks=[*mark(), *mark("bb", "2", at=90.0)]), said=said)
+    assert violations(plan_with(), twice) == ["c0.0 has a value that the cache does not have"]
+    assert violations(plan_with("disk"), twice) == []
 
 
 def test_a_workflow_has_a_label_for_each_of_its_calls() -> None:
