@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
-from slurm import Cluster, rundir
+from slurm import Cluster, NotDelivered, rundir
 from slurm.api import whole
 from slurm.packaging import capture, modules
 
@@ -300,6 +302,50 @@ def test_captured_code_that_was_cleaned_away_is_brought_again(
     (code,) = Path(cluster.base, rundir.BASE_SNAPSHOTS).glob(f"*/{rundir.CODE}")
     code.unlink()
     assert work.value().result(60) == 2  # type: ignore[attr-defined]
+
+
+def test_a_module_that_takes_the_place_of_another_is_the_one_that_is_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = modules.Loaded()
+    monkeypatch.setitem(sys.modules, "replaced", os)  # removed again at the end
+    for number in range(50):  # a new module often gets the address of the one that has just gone
+        file = tmp_path / f"place{number}" / "replaced.py"
+        file.parent.mkdir()
+        file.touch()
+        spec = spec_from_file_location("replaced", file)
+        assert spec is not None
+        sys.modules.pop("replaced")
+        sys.modules["replaced"] = module_from_spec(spec)
+        assert [m.file for m in loaded.modules() if m.name == "replaced"] == [str(file)]
+
+
+def test_captured_code_that_is_neither_there_nor_kept_is_taken_from_unchanged_files(
+    cluster: Cluster, folder: Path, work: object
+) -> None:
+    def forget() -> None:
+        shutil.rmtree(os.path.dirname(capture.spooled("any")))
+
+    with cluster.batch():
+        job = work.value()  # type: ignore[attr-defined]
+        forget()
+    assert job.result(60) == 2
+    shutil.rmtree(Path(cluster.base, rundir.BASE_SNAPSHOTS))
+    with pytest.raises(NotDelivered, match="was edited after this call was made"), cluster.batch():
+        work.value()  # type: ignore[attr-defined]
+        forget()
+        edit(folder)
+
+
+def test_what_is_captured_again_and_again_is_not_cleaned_away(
+    cluster: Cluster, work: object
+) -> None:
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+    kept = [path for path in Path(capture.spooled("any")).parent.iterdir() if not path.suffix]
+    for path in kept:
+        os.utime(path, (1, 1))
+    cluster.explain(work.value)()  # type: ignore[attr-defined]
+    assert all(path.stat().st_mtime > 1e9 for path in kept)
 
 
 def test_captured_code_that_was_cut_short_is_brought_again(

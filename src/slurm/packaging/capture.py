@@ -135,7 +135,23 @@ class Capture:
 
     def deliver(self, cluster: Cluster) -> None:
         """Bring the code to a cluster."""
-        _put(cluster, self.digest, self.spare or _read_spooled(self.digest))
+        _put(cluster, self.digest, self.spare or self._code())
+
+    def _code(self) -> bytes:
+        """What this machine keeps of it; where that was cleaned away, the files, if unchanged."""
+        with contextlib.suppress(OSError):
+            return _read_spooled(self.digest)
+        contents: dict[str, bytes] = {}
+        for path, digest in self.files.items():
+            with contextlib.suppress(OSError):
+                contents[path] = read_source(path)
+            if hashlib.sha256(contents.get(path, b"")).hexdigest() != digest:
+                raise NotDelivered(
+                    f"{path} was edited after this call was made, and the copy that was captured "
+                    f"then is gone from {os.path.dirname(spooled(self.digest))}",
+                    hint="make the call again",
+                )
+        return _encoded(self.found, contents)
 
 
 def deliver_again(place: str) -> Callable[[Cluster], None]:
@@ -214,8 +230,9 @@ def take(source: str) -> Capture | None:
     with _lock:
         loaded = _state.loaded.modules()
         before = _state.taken.get((project, script))
-        if before is not None and before[:2] == (loaded, tuple(sys.path)):  # noqa: SIM102
-            if _is_unchanged(before[2]):
+        if before is not None and before[:2] == (loaded, tuple(sys.path)):
+            kept = before[2].spare or _is_kept(before[2].digest)
+            if kept and _is_unchanged(before[2]):
                 return before[2]
         capture = _take(project, script, loaded)
         _state.taken[project, script] = (loaded, tuple(sys.path), capture)
@@ -246,7 +263,7 @@ def _take(project: str | None, script: str | None, loaded: list[Module]) -> Capt
     found = find_modules(loaded, project, sources, script)
     folders = {folder: _changed(folder) for folder in sorted(found.folders)}
     capture = _of(found, script, folders, {})
-    if not os.path.exists(spooled(capture.digest)):
+    if not _is_kept(capture.digest):
         contents = _read_all(capture, sources)
         capture = _of(found, script, folders, contents)
         capture = replace(capture, spare=_spool(capture, contents))
@@ -316,19 +333,31 @@ def spooled(digest: str) -> str:
     return os.path.join(cache_folder(_WHAT), digest)
 
 
-def _spool(capture: Capture, contents: dict[str, bytes]) -> bytes:
-    """Keep captured code: the files may change before it is sent. What finds no room comes back."""
+def _is_kept(digest: str) -> bool:
+    """Whether this machine has captured code; what is used is not cleaned away for a week."""
+    try:
+        os.utime(spooled(digest))
+    except OSError:
+        return False
+    return True
+
+
+def _encoded(found: Found, contents: dict[str, bytes]) -> bytes:
+    """Captured code as it travels."""
     places: dict[str, tuple[int, int]] = {}
     at = 0
     for path, data in contents.items():
         places[path] = (at, len(data))
         at += len(data)
-    modules = {
-        name: (module.file, module.locations) for name, module in capture.found.modules.items()
-    }
-    index = {"modules": modules, "namespaces": capture.found.namespaces, "files": places}
+    modules = {name: (module.file, module.locations) for name, module in found.modules.items()}
+    index = {"modules": modules, "namespaces": found.namespaces, "files": places}
+    return encode(index, list(contents.values()))
+
+
+def _spool(capture: Capture, contents: dict[str, bytes]) -> bytes:
+    """Keep captured code: the files may change before it is sent. What finds no room comes back."""
     path = spooled(capture.digest)
-    data = encode(index, list(contents.values()))
+    data = _encoded(capture.found, contents)
     try:
         rundir.make_private_folder(os.path.dirname(path))
         rundir.write_atomically(path, data, sync=False)

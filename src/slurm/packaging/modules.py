@@ -10,9 +10,11 @@ import stat
 import sys
 import sysconfig
 import time
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
+from types import ModuleType
 from typing import Any
 
 #: More than this is no program but data, or other people's code that lies in the way.
@@ -100,18 +102,27 @@ class Loaded:
     """The user's own modules in this process; one that was looked at is not looked at again."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[int, Module | None]] = {}
+        self._known: dict[str, tuple[Callable[[], object], object, Module | None]] = {}
 
     def modules(self) -> list[Module]:
         """All that are loaded now."""
         found = []
         for name, module in list(sys.modules.items()):
             known = self._known.get(name)
-            if known is None or known[0] != id(module):
-                known = self._known[name] = (id(module), _own(name, module))
-            if known[1] is not None:
-                found.append(known[1])
+            spec = module.__dict__.get("__spec__") if type(module) is ModuleType else None
+            if known is None or known[0]() is not module or known[1] is not spec:
+                known = self._known[name] = (_reference(module), spec, _own(name, module))
+            if known[2] is not None:
+                found.append(known[2])
         return found
+
+
+def _reference(module: object) -> Callable[[], object]:
+    """What leads to a module while it lives; an id would be given to another one after it."""
+    try:
+        return weakref.ref(module)
+    except TypeError:  # any object may stand in sys.modules
+        return lambda: None
 
 
 def _own(name: str, module: Any) -> Module | None:
