@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from slurm.packaging.tree import cache_folder
 if TYPE_CHECKING:
     from slurm.api.backend import Backend
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,11 @@ class _Known:
     #: The scheduler's last word on a run that is over.
     final: dict[str, int] | None = None
 
+    @property
+    def unsent(self) -> bool:
+        """Whether it had no job when it was looked at."""
+        return bool(self.brief) and not self.brief[1]
+
 
 class RunList:
     """The runs of one base directory, as this machine remembers them."""
@@ -90,30 +96,54 @@ class RunList:
         self._sizes: dict[str, int] = {}
         self._runs: dict[str, _Known] = {}
         self._whole = self._changed = False
+        #: The newest time of a run that was ever listed.
+        self._upto = ""
+        #: Why the scheduler was not asked; "" where it was.
+        self.problem = ""
         self._load()
 
     def look(self, backend: Backend, limit: int) -> tuple[list[ListedRun], int]:
         """The newest runs (0: all of them) with their states, and how many there are in all."""
+        seen = set(self._runs)
+        answer = self._ask(backend, limit)
+        if self._whole and any(self._came_back(name, seen) for name in answer["names"]):
+            # What was forgotten of it is read again.
+            self._runs, self._sizes, self._whole = {}, {}, False
+            answer = self._ask(backend, limit)
+        self._upto = max([self._upto, *map(made_at, answer["names"])])
+        if not limit:
+            kept = {name: self._runs[name] for name in answer["names"] if name in self._runs}
+            self._changed = self._changed or not self._whole or len(kept) < len(self._runs)
+            self._runs, self._whole = kept, True
+        listed = [self._listed(n) for n in answer["names"] if n in self._runs]
+        listed.sort(key=lambda run: -run.submitted)
+        found = self._with_states(backend, [run for run in listed if self._runs[run.run].brief])
+        self._save()
+        return found, answer["total"]
+
+    def _ask(self, backend: Backend, limit: int) -> Mapping[str, Any]:
+        """Take in what is new; what is listed and not known yet is asked for."""
         known = [] if not limit and not self._whole else list(self._runs)
         after = max((made_at(name) for name in known if self._runs[name].brief), default="")
+        # A run that was seen in the middle of its submission has an id by now.
+        unsent = [made_at(name) for name in known if self._runs[name].unsent]
+        day = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() - 86400))
+        after = min([after, *(at for at in unsent if at > day)])
         answer = backend.runs(after, self._sizes, limit)
         self._take(answer)
         while answer["more"]:
             answer = backend.runs(after, self._sizes, limit)
             self._take(answer)
-        # A list that was longer than what we have seen so far: what is missing is asked for.
-        if any(name not in self._runs for name in answer["names"]) and after:
-            answer = backend.runs("", self._sizes, limit)
+        missing = [n for n in answer["names"] if n not in self._runs or not self._runs[n].brief]
+        if missing and after:
+            answer = backend.runs(min(map(made_at, missing)), self._sizes, limit)
             self._take(answer)
-        if not limit:
-            kept = {name: self._runs[name] for name in answer["names"] if name in self._runs}
-            self._changed = self._changed or not self._whole or len(kept) < len(self._runs)
-            self._runs, self._whole = kept, True
-        listed = [self._listed(name) for name in answer["names"] if name in self._runs]
-        listed.sort(key=lambda run: -run.submitted)
-        found = self._with_states(backend, listed)
-        self._save()
-        return found, answer["total"]
+        return answer
+
+    def _came_back(self, name: str, seen: set[str]) -> bool:
+        """Whether a run was away from the directory for a while: its ends were read before."""
+        known = self._runs.get(name)
+        return name not in seen and made_at(name) < self._upto and bool(known and known.brief)
 
     def _take(self, answer: Mapping[str, Any]) -> None:
         for name, brief in answer["briefs"].items():
@@ -162,7 +192,8 @@ class RunList:
         try:
             asked = [(run.run, run.job_id, run.submitted) for run in unsure]
             told = backend.run_states(asked)
-        except SlurmError:
+        except SlurmError as error:
+            self.problem = error.message
             return list(listed)  # what the files say is shown
         wanted = {run.run for run in unsure}
         return [
@@ -175,6 +206,9 @@ class RunList:
             if run.over:
                 known.final, self._changed = dict(run.states), True
             return run
+        if told.get("unanswered"):
+            self.problem = told["reason"]
+            return replace(run, reason="" if run.over else told["reason"])
         states = dict(told["states"])
         # A scheduler that has forgotten some of an array's jobs still leaves us their exit events.
         missing = run.jobs - sum(states.values())
@@ -202,6 +236,7 @@ class RunList:
                 return
             self._sizes, self._whole = data["sizes"], data["whole"]
             self._runs = {name: _Known(*values) for name, values in data["runs"].items()}
+            self._upto = str(data["upto"])
         except (OSError, ValueError, KeyError, TypeError):
             self._sizes, self._runs, self._whole = {}, {}, False
 
@@ -210,6 +245,7 @@ class RunList:
             return
         runs = {n: [k.brief, k.ends, k.started, k.ended, k.final] for n, k in self._runs.items()}
         data = {"format": _FORMAT, "sizes": self._sizes, "whole": self._whole, "runs": runs}
+        data["upto"] = self._upto
         try:
             rundir.make_private_folder(str(self._path.parent))
             rundir.write_atomically(str(self._path), json.dumps(data).encode(), sync=False)

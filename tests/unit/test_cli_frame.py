@@ -17,8 +17,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slurm import rundir
+from slurm.api.agent import Agent
 from slurm.api.agent_error import AgentError
 from slurm.api.listing import find_run
+from slurm.api.slurm_commands import JobStatus
 from slurm.cli import SECTIONS, _verb_first, build_app, overview, verbs
 from slurm.cli.completion import candidates
 from slurm.cli.frame import Answer, Common
@@ -41,6 +43,19 @@ def slurm(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
 OLD, NEW = "train-20260101-120000-aaaaaa", "train-20260102-120000-bbbbbb"
 OTHER = "evaluate-20260101-130000-cccccc"
 CHILD = f"{OTHER}/tasks/fit/fit-20260101-130001-dddddd"
+
+
+class Idle:
+    """Stands in the place of a scheduler that knows no job any more."""
+
+    kind = "slurm"
+
+    def status(self, _: object) -> list[JobStatus]:
+        return []
+
+
+def find(base: Path, text: str) -> str:
+    return find_run(Agent(Idle(), str(base)), text)
 
 
 @pytest.fixture
@@ -71,16 +86,16 @@ def base(tmp_path: Path) -> Path:
     ],
 )
 def test_a_run_is_found_by_what_a_person_calls_it(base: Path, text: str, run: str) -> None:
-    assert find_run(str(base), text) == run
+    assert find(base, text) == run
 
 
 def test_a_run_is_found_by_its_directory(base: Path) -> None:
-    assert find_run(str(base), str(base / OLD)) == OLD
+    assert find(base, str(base / OLD)) == OLD
 
 
 def test_a_name_of_several_runs_is_refused_with_all_of_them_newest_first(base: Path) -> None:
     with pytest.raises(AgentError) as refused:
-        find_run(str(base), "train")
+        find(base, "train")
     assert refused.value.kind == "ambiguous"
     assert refused.value.evidence == [NEW, OLD]
 
@@ -88,7 +103,7 @@ def test_a_name_of_several_runs_is_refused_with_all_of_them_newest_first(base: P
 @pytest.mark.parametrize("text", ["trian", "trainn", "train-20260101-120000-aaaaab"])
 def test_an_unknown_name_is_answered_with_the_nearest(base: Path, text: str) -> None:
     with pytest.raises(AgentError) as refused:
-        find_run(str(base), text)
+        find(base, text)
     assert refused.value.kind == "not-found"
     assert "did you mean train-" in str(refused.value.hint)
 
@@ -96,12 +111,12 @@ def test_an_unknown_name_is_answered_with_the_nearest(base: Path, text: str) -> 
 @pytest.mark.parametrize("text", ["99", "zzz", "", "..", "../..", ".ids"])
 def test_what_names_no_run_is_refused(base: Path, text: str) -> None:
     with pytest.raises(AgentError, match="no run"):
-        find_run(str(base), text)
+        find(base, text)
 
 
 def test_last_of_an_empty_base_says_that_there_are_no_runs(tmp_path: Path) -> None:
     with pytest.raises(AgentError, match="there are no runs"):
-        find_run(str(tmp_path), "last")
+        find(tmp_path, "last")
 
 
 # ---- which cluster is meant ---------------------------------------------------------------------

@@ -14,6 +14,7 @@ import pytest
 
 from slurm import rundir
 from slurm.api.agent import Agent
+from slurm.api.agent_error import AgentError
 from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
 from slurm.cli.gc import old_runs
@@ -222,3 +223,86 @@ def test_ten_thousand_runs_are_listed_at_once(tmp_path: Path) -> None:
 
     # 0.2 s on an idle machine; the guard is for a list that opens a file per run.
     assert any(cpu_seconds() < 0.6 for _ in range(8))
+
+
+# ---- the cache never gets worse -----------------------------------------------------------------
+
+
+def test_runs_whose_ends_were_read_with_a_shorter_list_are_whole_in_a_longer_one(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    base = tmp_path / "base"
+    make(base, 0)
+    look(base, scheduler, 0)
+    runs = [make(base, number) for number in range(1, 10)]
+    for run in runs:
+        end(base, run, 0)
+    look(base, scheduler, 2)
+    found = {run.run: run for run in look(base, scheduler)}
+    assert {found[run].state for run in runs} == {"COMPLETED"}
+    assert all(found[run].job_id and found[run].submitted > 1e8 for run in runs)
+
+
+def test_a_run_that_was_listed_in_the_middle_of_its_submission_gets_its_id(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    import time
+
+    base = tmp_path / "base"
+    run = time.strftime("train-%Y%m%d-%H%M%S-000000", time.localtime(time.time() - 60))
+    later = time.strftime("train-%Y%m%d-%H%M%S-000001")
+    for name in (run, later):
+        (base / name / rundir.SUBMIT).mkdir(parents=True)
+        (base / name / rundir.METADATA).write_text(json.dumps({"task": "train"}))
+    (base / later / rundir.id_name(0)).write_text("2")
+    assert [one.job_id for one in look(base, scheduler)] == ["2", ""]
+    (base / run / rundir.id_name(0)).write_text("1")
+    assert {one.job_id for one in look(base, scheduler)} == {"1", "2"}
+
+
+def test_a_base_that_was_away_for_a_while_is_listed_as_before(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    base = tmp_path / "base"
+    runs = [make(base, number) for number in range(5)]
+    for run in runs:
+        end(base, run, int(run == runs[0]))
+    before = look(base, scheduler, 0)
+    away = tmp_path / "away"
+    base.rename(away)
+    assert look(base, scheduler, 0) == []
+    away.rename(base)
+    assert look(base, scheduler, 0) == before
+    assert [run.state for run in before] == ["COMPLETED"] * 4 + ["FAILED"]
+
+
+def test_what_a_scheduler_could_not_be_asked_is_not_kept(
+    tmp_path: Path, scheduler: Scheduler
+) -> None:
+    base = tmp_path / "base"
+    run = make(base, 0)
+    end(base, run, 1)
+
+    class Away(Scheduler):
+        def accounting(self, *_: Any) -> Any:
+            raise AgentError("unreachable", "slurmdbd does not answer")
+
+    runs = RunList(str(base))
+    (one,), _ = runs.look(LocalBackend(Away(), str(base)), 20)
+    assert (one.state, runs.problem) == ("FAILED", "slurmdbd does not answer")
+    scheduler.row("1", "TIMEOUT", base / run)
+    assert look(base, scheduler)[0].state == "TIMEOUT"
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "words"])
+def test_a_damaged_cache_costs_nothing_but_time(
+    damage: str, tmp_path: Path, scheduler: Scheduler
+) -> None:
+    base = tmp_path / "base"
+    end(base, make(base, 0), 0)
+    before = look(base, scheduler, 0)
+    (path,) = (tmp_path / "cache").rglob("runs/*")
+    text = path.read_text()
+    words = '{"format": 2, "sizes": [], "runs": 3}'
+    path.write_text({"cut": text[:-9], "empty": "", "words": words}[damage])
+    assert look(base, scheduler, 0) == before

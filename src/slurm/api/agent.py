@@ -7,10 +7,22 @@ So it takes and gives plain values only, needs the standard library, and keeps t
 import contextlib
 import os
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import family, listing, one_job, parts, retries, run_files, runtimes, upkeep, whole
+from slurm.api import (
+    elsewhere,
+    family,
+    listing,
+    one_job,
+    origin,
+    parts,
+    retries,
+    run_files,
+    runtimes,
+    upkeep,
+    whole,
+)
 from slurm.api import slurm_commands as commands
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import part_ids
@@ -23,9 +35,20 @@ READ_LIMIT = 8 << 20
 class Agent:
     """The verbs, over one scheduler and one base directory."""
 
-    def __init__(self, scheduler: Any, base: str) -> None:
+    def __init__(
+        self,
+        scheduler: Any,
+        base: str,
+        others: Optional[Callable[[origin.Origin], Sequence[Any]]] = None,
+    ) -> None:
         self.scheduler = scheduler
         self.base = os.path.abspath(os.path.expanduser(base))
+        #: Gives the schedulers that answer here, and may be the one that made a run.
+        self.others = others
+
+    def identify(self) -> Optional[origin.Origin]:
+        """Which scheduler this is; None where it cannot say so."""
+        return origin.of(self.scheduler)
 
     def hello(self) -> Dict[str, Any]:
         """What a client has to know before it can submit."""
@@ -146,7 +169,27 @@ class Agent:
         the same id may name somebody else's job. Jobs that are not in the answer are unknown.
         """
         wanted = {(job, self.path(run)): since for job, run, since in jobs}
-        rows = commands.expand_rows(self.scheduler.status([job for job, _, _ in jobs]))
+        found = self._in_queue(wanted)
+        missing = [key for key in wanted if key not in found]
+        if missing:
+            # Each scheduler answers for its own runs only.
+            theirs, missing = elsewhere.apart(self, missing)
+            for other, keys in theirs:
+                asked = [(job, os.path.relpath(path, self.base), wanted[job, path])
+                         for job, path in keys]  # fmt: skip
+                found.update(elsewhere.status(other, asked, keys))
+        if missing and hasattr(self.scheduler, "accounting"):
+            since = min(wanted[key] for key in missing) - 86400
+            try:
+                found.update(self._accounted(missing, since))
+            except AgentError as error:
+                for key in missing:
+                    found[key] = commands.unanswered(key[0], key[1], error.message)
+        return [list(row) for row in found.values()]
+
+    def _in_queue(self, wanted: Dict[Tuple[str, str], float]) -> Dict[Tuple[str, str], Any]:
+        """What the queue says of jobs, each given as (id, path); unknown ones are left out."""
+        rows = commands.expand_rows(self.scheduler.status([job for job, _ in wanted]))
         found = {}  # type: Dict[Tuple[str, str], Any]
         whole = {}  # type: Dict[Tuple[str, str], Any]
         for row in rows:
@@ -158,15 +201,7 @@ class Agent:
             rest = whole.get((job.partition("_")[0], path))
             if (job, path) not in found and rest is not None:
                 found[(job, path)] = rest._replace(job_id=job)
-        missing = [key for key in wanted if key not in found]
-        if missing and hasattr(self.scheduler, "accounting"):
-            since = min(wanted[key] for key in missing) - 86400
-            try:
-                found.update(self._accounted(missing, since))
-            except AgentError as error:
-                for key in missing:
-                    found[key] = commands.unanswered(key[0], key[1], error.message)
-        return [list(row) for row in found.values()]
+        return found
 
     def _accounted(self, jobs: Sequence[Tuple[str, str]], since: float) -> Dict[Any, Any]:
         """What accounting knows of jobs that the controller has forgotten."""
@@ -184,14 +219,18 @@ class Agent:
         """Cancel, signal, requeue, hold or release those jobs that are ours; returns their ids."""
         if verb not in ("cancel", "signal", "requeue", "hold", "release"):
             raise AgentError("request", f"unknown request {verb!r}")
-        wanted = {(job, self.path(run)) for job, run in jobs}
+        wanted = {(job, self.path(run)): 0.0 for job, run in jobs}
         rows = commands.expand_rows(self.scheduler.status([job for job, _ in jobs]))
         ours = [row for row in rows if (row.job_id, row.work_dir) in wanted]
+        known = {(row.job_id, row.work_dir) for row in ours}
         if verb != "requeue":
             ours = [row for row in ours if row.end is None]
         ids = [row.job_id for row in ours]
         if ids:
             getattr(self.scheduler, verb)(ids, *args)
+        theirs, _ = elsewhere.apart(self, [key for key in wanted if key not in known])
+        for other, keys in theirs:
+            ids += elsewhere.request(self, other, verb, keys, *args)
         return ids
 
     def stop_workflow(self, run: str, index: int) -> None:
@@ -217,6 +256,9 @@ class Agent:
 
     def explain(self, job: str, run: str) -> Dict[str, Any]:
         """What the scheduler can say about why a job of a run waits."""
+        other = elsewhere.agent_of(self, self.path(run))
+        if other is not self:
+            return dict(other.explain(job, run))
         if not hasattr(self.scheduler, "explain"):
             return {"job": {}, "nodes": self.scheduler.nodes(), "queue": listing.waiting(self)}
         found = self.scheduler.explain(job.partition(";")[0])  # type: Dict[str, Any]
@@ -264,7 +306,7 @@ class Agent:
 
     def find_run(self, text: str) -> str:
         """The run of `last`, a name or its begin, a path or a job id, relative to the base."""
-        return listing.find_run(self.base, text)
+        return listing.find_run(self, text)
 
     def runs(self, after: str, sizes: Dict[str, int], limit: int) -> Dict[str, Any]:
         """The runs that are here, with what is new about them."""

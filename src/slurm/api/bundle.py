@@ -31,6 +31,8 @@ MODULES = (
     "slurm.api.folders",
     "slurm.api.dependency",
     "slurm.api.run_files",
+    "slurm.api.origin",
+    "slurm.api.elsewhere",
     "slurm.api.one_job",
     "slurm.api.parts",
     "slurm.api.whole",

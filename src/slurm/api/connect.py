@@ -12,6 +12,7 @@ from slurm.api.backend import Backend
 
 if TYPE_CHECKING:
     from slurm.api.openssh import SshSettings
+    from slurm.api.origin import Origin
 
 
 class RestSettings(NamedTuple):
@@ -33,7 +34,7 @@ class LocalBackend(Backend):
     def __init__(
         self, scheduler: Any, base: str, how: RestSettings | SlurmSettings | None = None
     ) -> None:
-        self.agent = Agent(scheduler, base)
+        self.agent = Agent(scheduler, base, _others_here)
         rest = isinstance(how, RestSettings)
         self.kind = "embedded" if scheduler.kind == "embedded" else "rest" if rest else "local"
         conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
@@ -50,6 +51,22 @@ class LocalBackend(Backend):
         self._call("read_value", run, name, 0, 1)
         path = os.path.join(self.agent.path(run), rundir.VALUES, name)
         return rundir.Stretch(path, 0, os.path.getsize(path))
+
+
+def _others_here(made: Origin) -> list[Any]:
+    """The scheduler of this machine that may be the one that made a run."""
+    import shutil
+    import socket
+
+    if made.kind == "embedded" and made.controller == socket.gethostname():
+        from slurm.api.embedded import EmbeddedScheduler
+
+        return [EmbeddedScheduler()]
+    if made.kind == "slurm" and shutil.which("squeue"):
+        from slurm.api.slurm_scheduler import SlurmScheduler
+
+        return [SlurmScheduler()]
+    return []
 
 
 def connect(

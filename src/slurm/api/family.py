@@ -5,7 +5,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import folders, run_files
+from slurm.api import elsewhere, folders, run_files
 from slurm.api.parts import find_or_submit, remove
 from slurm.api.run_files import metadata, part_ids
 from slurm.api.slurm_commands import expand_rows
@@ -75,7 +75,8 @@ def cancel_below(agent: Any, run: str, index: int) -> int:
     The queue itself is asked, so that a job whose id got lost is found as well.
     """
     top = os.path.join(agent.path(run), rundir.TASKS) + os.sep
-    rows = expand_rows(agent.scheduler.status([]))
+    scheduler = elsewhere.agent_of(agent, agent.path(run)).scheduler
+    rows = expand_rows(scheduler.status([]))
     ours = [row for row in rows if row.end is None and row.work_dir.startswith(top)]
     parents = {}  # type: Dict[str, bool]
     ids = []  # type: List[str]
@@ -88,7 +89,7 @@ def cancel_below(agent: Any, run: str, index: int) -> int:
             if os.path.exists(os.path.join(row.work_dir, rundir.PARTS)):
                 run_files.cancel_unsent(row.work_dir, "*")
     if ids:
-        agent.scheduler.cancel(ids)
+        scheduler.cancel(ids)
     return len(ids)
 
 

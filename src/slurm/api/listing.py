@@ -9,7 +9,7 @@ import re
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import folders, run_files
+from slurm.api import elsewhere, folders, origin, run_files
 from slurm.api import slurm_commands as commands
 from slurm.api.agent_error import AgentError
 
@@ -51,24 +51,68 @@ def all_runs(base: str) -> List[str]:
     return sorted(found, key=made_at, reverse=True)
 
 
-def find_run(base: str, text: str) -> str:
-    """The run of `last`, a name or the begin of one, a path or a job id, relative to the base."""
-    path = _by_id(base, text) if _is_id(text) else os.path.join(base, os.path.expanduser(text))
-    if not path or not os.path.isfile(os.path.join(path, rundir.METADATA)):
+def find_run(agent: Any, text: str) -> str:
+    """The run of `last`, a name or the begin of one, a path or a job id, relative to the base.
+
+    An id is the scheduler's: its queue is asked first, and no run of another scheduler answers.
+    """
+    if not origin.is_id(text):
+        return find_named(agent.base, text)
+    path = _in_queue(agent, text) or _by_id(agent, text)
+    return os.path.relpath(os.path.realpath(path), os.path.realpath(agent.base))
+
+
+def find_named(base: str, text: str) -> str:
+    """The run of `last`, a name or the begin of one, or a path."""
+    path = os.path.join(base, os.path.expanduser(text))
+    if not os.path.isfile(os.path.join(path, rundir.METADATA)):
         path = os.path.join(base, _by_name(base, text))
     return os.path.relpath(os.path.realpath(path), os.path.realpath(base))
 
 
-def _is_id(text: str) -> bool:
-    return re.match(r"[0-9]+([._+][0-9]+)?(;.*)?\Z", text) is not None
+def _in_queue(agent: Any, text: str) -> str:
+    """The run of a job that the scheduler knows by this id; "" where it does not know the id."""
+    bare = text.partition(";")[0]
+    if "." in bare:
+        return ""  # a step is our own: the queue has the allocation only
+    whole = re.split("[_+]", bare)[0]
+    try:
+        rows = agent.scheduler.status([whole])
+    except AgentError:
+        return ""  # it cannot be asked: the files say whose the id is
+    row = next((row for row in rows if re.split("[_+]", row.job_id)[0] == whole), None)
+    if row is None:
+        return ""
+    base, path = os.path.realpath(agent.base), os.path.realpath(str(row.work_dir))
+    inside = path.startswith(base + os.sep)
+    if inside and os.path.isfile(os.path.join(path, rundir.METADATA)):
+        return path
+    raise AgentError(
+        "not-found",
+        f"job {bare} is {row.state} in the queue, and no run of {agent.base}",
+        [f"{row.name} in {row.work_dir}"],
+        "name its run by its directory, or ask Slurm itself: squeue, scontrol show job",
+    )
 
 
-def _by_id(base: str, text: str) -> str:
+def _by_id(agent: Any, text: str) -> str:
+    """The run of a job that the scheduler has forgotten, by the link that its submission left."""
+    own = agent.identify()
     for job in (text.partition(";")[0], re.split("[_+.]", text)[0]):
-        link = os.path.join(base, rundir.BASE_IDS, job)
-        if os.path.islink(link):
-            return os.path.realpath(link)
-    return ""
+        path = origin.link_to(agent.base, job, own)
+        if os.path.isfile(os.path.join(path, rundir.METADATA)):
+            return path
+    other = os.path.join(agent.base, rundir.BASE_IDS, text.partition(";")[0])
+    made = origin.of_run(os.path.realpath(other)) if os.path.islink(other) else None
+    if made is None:
+        text_of_none = f"no run with job id {text!r} in {agent.base}"
+        raise AgentError("not-found", text_of_none, hint="slurm ls shows the runs that are there")
+    run = os.path.relpath(os.path.realpath(other), os.path.realpath(agent.base))
+    raise AgentError(
+        "not-found",
+        f"{own or 'this scheduler'} has no job {text}; the job {text} of {run} was {made}'s",
+        hint=f"name the run instead of the id: {run}",
+    )
 
 
 def _by_name(base: str, text: str) -> str:
@@ -81,12 +125,6 @@ def _by_name(base: str, text: str) -> str:
         return max(newest, key=lambda name: _written(os.path.join(base, name, rundir.METADATA)))
     if not names:
         raise AgentError("not-found", f"no run {text!r}: there are no runs in {base} yet")
-    if _is_id(text):
-        raise AgentError(
-            "not-found",
-            f"no run with job id {text!r} in {base}",
-            hint="slurm ls shows the runs that are there",
-        )
     fits = _fitting(names, text) or _fitting(all_runs(base), text)
     if len(fits) == 1:
         return fits[0]
@@ -175,6 +213,18 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 
     One question to the scheduler for all; accounting is asked for what it has forgotten.
     """
+    found = {}  # type: Dict[str, Dict[str, Any]]
+    paths = [("", agent.path(run)) for run, _, _ in jobs]
+    theirs, own = elsewhere.apart(agent, paths)
+    by_path = {agent.path(job[0]): job for job in jobs}
+    for other, keys in theirs:
+        found.update(elsewhere.states(other, [by_path[path] for _, path in keys]))
+    if own:
+        found.update(_own_states(agent, [by_path[path] for _, path in own]))
+    return found
+
+
+def _own_states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict[str, Any]]:
     wanted = {agent.path(run): run for run, _, _ in jobs}
     found = {}  # type: Dict[str, Dict[str, Any]]
     rows = agent.scheduler.status([job.partition(";")[0] for _, job, _ in jobs])
@@ -184,7 +234,11 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
         by_name = {commands.accounted_path(agent.path(run)): run for run, _, _ in gone}
         ids = [job.partition(";")[0] for _, job, _ in gone]
         since = min(at for _, _, at in gone) - 86400
-        rows = agent.scheduler.accounting(ids, since)
+        try:
+            rows = agent.scheduler.accounting(ids, since)
+        except AgentError as error:
+            found.update({run: dict(elsewhere.NOBODY, reason=error.message) for run, _, _ in gone})
+            return found
         # A row that never ended is what the database kept of a job nobody has any more.
         _count(found, by_name, [row for row in rows if row.end is not None])
     return found

@@ -8,7 +8,7 @@ import os
 from typing import Any, Dict
 
 from slurm import rundir
-from slurm.api import door, run_files
+from slurm.api import door, elsewhere, origin, run_files
 from slurm.api.agent_error import AgentError
 from slurm.api.slurm_environ import submission_env
 
@@ -57,7 +57,7 @@ def remember(agent: Any, path: str, part: object, job: str) -> None:
     # The disk may be full: the job is accepted, and is found by its claim or its directory.
     with contextlib.suppress(OSError):
         rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
-    link = os.path.join(agent.base, rundir.BASE_IDS, run_files.bare(job))
+    link = origin.name_for(agent.base, run_files.bare(job), path)
     temporary = f"{link}.{os.getpid()}"
     with contextlib.suppress(OSError):  # the link is a convenience; the id is in the run directory
         # An id that Slurm gave out again names the newer run.
@@ -71,6 +71,7 @@ def find_lost(agent: Any, path: str, part: object) -> str:
         return os.readlink(os.path.join(path, rundir.claim_name(part)))
     # Parts share the directory: a job that is no other part's, and not a small one.
     known = {run_files.bare(job) for job in run_files.ids(path).values()}
-    rows = [row for row in agent.scheduler.status([]) if row.work_dir == path]
+    scheduler = elsewhere.agent_of(agent, path).scheduler
+    rows = [row for row in scheduler.status([]) if row.work_dir == path]
     found = [r.job_id.partition("_")[0] for r in rows if not r.name.endswith(rundir.SMALL_JOBS)]
     return next((job for job in found if job not in known), "")

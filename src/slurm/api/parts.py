@@ -10,7 +10,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api import dependency, one_job, retries, run_files, whole
+from slurm.api import dependency, one_job, origin, retries, run_files, whole
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import bare, part_ids
 from slurm.model.ids import expand_array_spec
@@ -227,6 +227,8 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
         for name in rundir.FOLDERS:
             os.mkdir(os.path.join(path, name), 0o700)
         for name, content in files.items():
+            if name == rundir.METADATA:
+                content = origin.marked(agent.scheduler, content)
             rundir.write_atomically(os.path.join(path, name), content, sync=False)
     except OSError as error:
         remove(path)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from slurm import errors
 from slurm.api import rest_facts, rest_rows, unshared
 from slurm.api.agent_error import AgentError
+from slurm.api.origin import Origin
 from slurm.api.rest_client import RestClient
 from slurm.api.rest_options import NotOverRest, job_of
 from slurm.api.slurm_commands import JobStatus, count_attempts, expand_rows
@@ -56,6 +57,7 @@ class RestScheduler:
     def __init__(self, url: str, token_file: str | None = None) -> None:
         self.calls = 0
         self._shared: dict[str, bool] = {}
+        self._origin: Origin | None = None
         self._token_file = token_file
         token = None if token_file else os.environ.get("SLURM_JWT")
         #: For who asks what no verb of ours does.
@@ -219,6 +221,16 @@ class RestScheduler:
     def cluster_name(self) -> str:
         """What the cluster calls itself."""
         return self._about("cluster")
+
+    def identify(self) -> Origin:
+        """Which cluster this is; slurmrestd does not say the controller's port."""
+        if self._origin is None:
+            answer = self._ask("GET", "ping/")
+            about = (answer.get("meta") or {}).get("slurm") or {}
+            first: dict[str, Any] = next(iter(answer.get("pings") or ()), {})
+            cluster = str(about.get("cluster") or "").lower()
+            self._origin = Origin("slurm", cluster, str(first.get("hostname") or ""))
+        return self._origin
 
     def _about(self, what: str) -> str:
         about = self._ask("GET", "ping/").get("meta") or {}

@@ -5,7 +5,7 @@ import os
 import subprocess
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, TypeVar
 
-from slurm.api import door, reasons, unshared
+from slurm.api import door, origin, reasons, unshared
 from slurm.api import slurm_commands as commands
 from slurm.api import slurm_environ as environ
 from slurm.api import slurm_refusals as refusals
@@ -47,6 +47,17 @@ class SlurmScheduler:
         self.calls = 0
         #: Leads Slurm's commands to one of several clusters of this machine.
         self.own_env = {"SLURM_CONF": conf} if conf else {}
+        self._origin = None  # type: Optional[origin.Origin]
+
+    def identify(self) -> origin.Origin:
+        """Which cluster this is: by its slurm.conf, else the controller is asked, once."""
+        if self._origin is None:
+            found = origin.of_conf(self.own_env.get("SLURM_CONF", ""))
+            if found is None:
+                answer = self._query(site.show_config_command()).stdout
+                found = origin.of_settings(site.parse_config(answer))
+            self._origin = found
+        return self._origin
 
     def submit(self, script: str, env: Dict[str, str], cwd: str) -> str:
         """Submit a script; returns the job id."""

@@ -11,7 +11,8 @@ import time
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import folders, listing
+from slurm.api import elsewhere, folders, listing
+from slurm.api.agent_error import AgentError
 from slurm.api.run_files import metadata
 
 #: Programs that run containers.
@@ -31,8 +32,10 @@ def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, 
         return {"records": [], "events": [], "accounting": [], "problem": str(error)}
     events = [data for _, data in rundir.grown(os.path.join(path, rundir.EVENTS), {}, ".txt")]
     rows = []  # type: List[Dict[str, Any]]
-    if jobs and hasattr(agent.scheduler, "used"):
-        rows = agent.scheduler.used(list(jobs), since)
+    with contextlib.suppress(AgentError):  # another scheduler's run, which cannot be asked here
+        scheduler = elsewhere.agent_of(agent, path).scheduler
+        if jobs and hasattr(scheduler, "used"):
+            rows = scheduler.used(list(jobs), since)
     return {"records": found, "events": events, "accounting": rows, "problem": None}
 
 
@@ -49,10 +52,19 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
 
     A run with a job that has not ended stays, and one that an open run reads its arguments from.
     """
-    live = [row.work_dir for row in agent.scheduler.status([]) if row.end is None]
-    needed = _needed(live)
     kept = []  # type: List[Tuple[str, str]]
     gone = set()
+    live = _live(agent)
+    theirs, _ = elsewhere.apart(agent, [("", agent.path(run)) for run in runs])
+    for other, keys in theirs:
+        # What another scheduler may still run is not ours to judge where that one is not here.
+        if isinstance(other, elsewhere.Away):
+            away = {os.path.relpath(path, agent.base) for _, path in keys}
+            kept += [(run, other.words) for run in runs if run in away]
+            runs = [run for run in runs if run not in away]
+        else:
+            live += _live(other)
+    needed = _needed(live)
     for run in runs:
         path = agent.path(run)
         if not os.path.isfile(os.path.join(path, rundir.METADATA)):
@@ -69,6 +81,11 @@ def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
                 gone.add(run)
     _forget_ids(agent.base, gone)
     return kept
+
+
+def _live(agent: Any) -> List[str]:
+    """The run directories of jobs that have not ended."""
+    return [row.work_dir for row in agent.scheduler.status([]) if row.end is None]
 
 
 def _needed(live: Sequence[str]) -> List[str]:
@@ -118,6 +135,7 @@ def check(agent: Any) -> Dict[str, Any]:
         "runs": len(listing.run_names(agent.base)),
         "containers": [name for name in CONTAINERS if shutil.which(name)],
         "calls": calls_today(),
+        "origin": str(agent.identify() or ""),
         "version": agent.scheduler.version() if hasattr(agent.scheduler, "version") else "",
     }
 

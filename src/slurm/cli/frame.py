@@ -106,6 +106,7 @@ class Common(Form):
         return open_backend({**self._arguments(), **more})
 
     def _arguments(self, run: str | None = None) -> dict[str, Any]:
+        from slurm.api.origin import is_id
         from slurm.config import find_slurmfile, has_profile, load_profile, load_stack, stack_names
         from slurm.reach import DEFAULT_BASE
 
@@ -119,8 +120,8 @@ class Common(Form):
         base = _base_above(run) if run is not None and os.sep in run and not given else None
         if base is None and not self.hostname and has_profile(None):
             return {**load_profile(find_slurmfile()), **given}
-        if run is None or self.hostname:
-            return given
+        if run is None or self.hostname or is_id(run):
+            return given  # an id is that of the default scheduler
         base = base or Path(os.path.expanduser(self.job_base_dir or DEFAULT_BASE))
         return {"backend_type": _scheduler_of(base, run), "job_base_dir": str(base)}
 
@@ -147,10 +148,10 @@ def _scheduler_of(base: Path, run: str) -> str:
     """Where a run on this machine was submitted to, as its own environment file says."""
     from slurm import rundir
     from slurm.api.agent_error import AgentError
-    from slurm.api.listing import find_run
+    from slurm.api.listing import find_named
 
     try:
-        folder = base / find_run(str(base), run)
+        folder = base / find_named(str(base), run)
         found = json.loads((folder / rundir.ENVIRONMENT).read_text())
         return str(found["cluster"]["scheduler"])
     except (OSError, ValueError, KeyError, AgentError):

@@ -40,6 +40,7 @@ class RunsListed(Answer):
     base: Annotated[str, "The directory of all runs."]
     total: Annotated[int, "How many runs there are, listed or not."]
     runs: Annotated[list[ListRow], "The runs, newest first."]
+    problem: Annotated[str, "Why states may be old: a scheduler that did not answer; else empty."]
 
     def lines(self, screen: Screen) -> Iterator[str]:
         """A table."""
@@ -47,6 +48,8 @@ class RunsListed(Answer):
             none = "no runs" if not self.total else f"none of {self.total} runs is such a run"
             yield f"{none} in {self.base}"
             return
+        if self.problem:
+            yield from screen.wrap(f"states are those of the files: {self.problem}")
         now = time.time()
         columns = (
             Column("RUN"),
@@ -86,11 +89,11 @@ def ls(
     backend = common.backend()
     filtered = task is not None or state is not None
     limit = 0 if all or filtered else max(1, number)
-    found, total = RunList(backend.target).look(backend, limit)
+    runs = RunList(backend.target)
+    found, total = runs.look(backend, limit)
     kept = [one for one in found if _fits(one, task, state)]
-    return RunsListed(
-        str(backend.hello()["base"]), total, [_row(one) for one in (kept if all else kept[:number])]
-    )
+    rows = [_row(one) for one in (kept if all else kept[:number])]
+    return RunsListed(str(backend.hello()["base"]), total, rows, runs.problem)
 
 
 def _fits(run: ListedRun, task: str | None, state: str | None) -> bool:

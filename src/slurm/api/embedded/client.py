@@ -12,6 +12,7 @@ from typing import Any
 
 import slurm.errors as errors
 from slurm.api.embedded.place import Place, find_place
+from slurm.api.origin import Origin
 from slurm.api.slurm_commands import JobStatus
 
 PROTOCOL = 1
@@ -59,6 +60,13 @@ class EmbeddedScheduler:
             umask=_umask(),
         )
         return found
+
+    def identify(self) -> Origin:
+        """Which queue this is: one that is made later gives the same ids again."""
+        settings = self.limits()
+        return Origin(
+            "embedded", "embedded", socket.gethostname(), str(settings.get("Instance") or "")
+        )
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """The state of many jobs in one round trip; unknown ids are left out.

@@ -229,6 +229,7 @@ def _limits(scheduler: Scheduler, message: Message) -> Message:
         "MaxArraySize": str(MAX_ARRAY_SIZE),
         "KillWait": f"{scheduler.kill_wait:g} sec",
         "MinJobAge": f"{KEEP_FINISHED_S} sec",
+        "Instance": scheduler.queue.instance,
     }
 
 
