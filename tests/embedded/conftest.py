@@ -16,6 +16,11 @@ from slurm import Cluster
 
 @pytest.fixture(scope="session")
 def scheduler_dir() -> Iterator[Path]:
+    """The directory of the scheduler of all tests here."""
+    yield from _directory()
+
+
+def _directory() -> Iterator[Path]:
     """A private directory with a short name: the path of a unix socket holds 107 bytes."""
     directory = Path(tempfile.mkdtemp(prefix="sdk-", dir="/tmp"))
     yield directory
@@ -36,6 +41,12 @@ def _own_scheduler(
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_KILL_WAIT", "2")
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_CPUS", "8")
     monkeypatch.setenv("SLURM_SDK_EMBEDDED_MEMORY_MB", "8000")
+
+
+@pytest.fixture
+def other_scheduler() -> Iterator[Path]:
+    """The directory of another scheduler, which ends with the test."""
+    yield from _directory()
 
 
 @pytest.fixture

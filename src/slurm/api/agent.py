@@ -247,8 +247,10 @@ class Agent:
 
     def list(self, what: str) -> Any:
         """The queue, nodes, partitions or limits of the cluster."""
-        if what not in ("queue", "nodes", "partitions", "limits", "all_jobs"):
+        if what not in ("queue", "recent", "nodes", "partitions", "limits", "all_jobs"):
             raise AgentError("request", f"there is no list of {what!r}")
+        if what == "recent":
+            return [list(row) for row in commands.expand_rows(self.scheduler.status([]))]
         if what == "all_jobs" and not hasattr(self.scheduler, what):
             return listing.own_queue(self)
         found = getattr(self.scheduler, what)()

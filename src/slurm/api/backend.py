@@ -274,6 +274,10 @@ class Backend(ABC):
         """This user's jobs that have not ended."""
         return [JobStatus(*row) for row in self._call("list", "queue")]
 
+    def recent(self) -> list[JobStatus]:
+        """This user's jobs that have not ended, and those that the scheduler has not forgotten."""
+        return [JobStatus(*row) for row in self._call("list", "recent")]
+
     def budget(self, account: str) -> list[dict[str, Any]]:
         """The limits of an account with their use; "" is the default account."""
         found: list[dict[str, Any]] = self._call("budget", account)

@@ -83,6 +83,9 @@ def doctor(
 
 def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
     """Check one thing after the other; after the first two nothing works without them."""
+    if cluster.backend_type == "debug":
+        yield from _debug_checks(cluster)
+        return
     begin = time.monotonic()
     try:
         facts = cluster.backend.check()
@@ -95,7 +98,8 @@ def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
         return
     kind = cluster.backend.hello()["scheduler"]
     yield Check("connection", GOOD, f"{facts['host']} answers in {took * 1000:.0f} ms")
-    yield Check("scheduler", GOOD, f"{kind} {facts['version']}".strip())
+    text = " ".join(filter(None, (kind, facts["version"])))
+    yield Check("scheduler", GOOD, ", ".join(filter(None, (text, facts["origin"]))))
     yield _python(cluster, facts)
     yield _directory(facts)
     yield _clock(facts, took)
@@ -112,16 +116,25 @@ def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
         yield from _proof(cluster)
 
 
+def _debug_checks(cluster: Cluster) -> Iterator[Check]:
+    """There is no scheduler, and nothing is written: calls run in this process."""
+    yield Check("scheduler", GOOD, "none: calls run in this process, at the first result()")
+    yield Check("python", GOOD, "{}.{}.{}".format(*sys.version_info[:3]))
+    yield _programs()
+
+
 def _python(cluster: Cluster, facts: dict[str, Any]) -> Check:
     here = "{}.{}.{}".format(*sys.version_info[:3])
     if cluster.backend_type != "ssh":
         return Check("python", GOOD, f"{here}, here and on the nodes")
-    found = cluster.backend.hello().get("python")
-    if found is None:
+    there = cluster.backend.hello()["python"]
+    if there["same"] is None:
         text = f"{here} here; none of the same minor version was found on {facts['host']}"
+        if there["any"] is not None:
+            text += f", but {there['any'][0]}"
         fix = f"set python= to a Python {sys.version_info[0]}.{sys.version_info[1]} of the cluster"
         return Check("python", NOTE, text, fix)
-    return Check("python", GOOD, f"{here} here; {found[0]} on the cluster")
+    return Check("python", GOOD, f"{here} here; {there['same'][0]} on the cluster")
 
 
 def _directory(facts: dict[str, Any]) -> Check:

@@ -17,6 +17,9 @@ from slurm.monitor.queue import JobRow
 from slurm.monitor.sharing import Sharing
 from slurm.monitor.snapshot import Snapshot
 
+#: So many seconds a job that has ended stays: Slurm's MinJobAge.
+ENDED = 300
+
 
 class EmbeddedSource:
     """Asks the embedded scheduler, which has none of Slurm's commands."""
@@ -30,10 +33,10 @@ class EmbeddedSource:
         """Jobs, this machine as a node, and its one partition."""
         self.calls += 3
         parts = tuple(PartitionStatus(**part) for part in self._backend.partitions())
-        name = parts[0].name
+        name, now = parts[0].name, time.time()
         return Snapshot(
-            taken=time.time(),
-            rows={repr(job): job_row(job, self._user, name) for job in self._backend.queue()},
+            taken=now,
+            rows={repr(job): job_row(job, self._user, name) for job in shown(self._backend, now)},
             nodes=tuple(node_row(node) for node in self._backend.nodes()),
             partitions=parts,
         )
@@ -41,6 +44,17 @@ class EmbeddedSource:
     def seldom(self, snapshot: Snapshot) -> Sharing:
         """Nobody shares it."""
         return Sharing()
+
+
+def shown(backend: Backend, now: float) -> list[JobStatus]:
+    """What Slurm's queue would show: open jobs and what ended just now; of an array all or none."""
+    jobs = backend.recent()
+    live = {_batch(job) for job in jobs if job.end is None or job.end >= now - ENDED}
+    return [job for job in jobs if _batch(job) in live]
+
+
+def _batch(job: JobStatus) -> str:
+    return job.job_id.partition("_")[0]
 
 
 def job_row(job: JobStatus, user: str, partition: str) -> JobRow:
