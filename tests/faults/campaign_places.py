@@ -68,6 +68,8 @@ def clock_env(offset: Path) -> dict[str, str]:
         "FAKETIME_NO_CACHE": "1",
         # Who sets a clock does not touch this one.
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        # Days ahead, everything kept is old and is removed: not what other processes keep.
+        "XDG_CACHE_HOME": str(offset.with_name("cache")),
         "PYTHONPATH": os.pathsep.join(
             [str(Path(__file__).with_name("clock")), *filter(None, [os.environ.get("PYTHONPATH")])]
         ),
