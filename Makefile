@@ -79,8 +79,9 @@ lint: dev  ## ruff check, ruff format --check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-typecheck: dev  ## mypy, strict
+typecheck: dev  ## mypy: strict for the package, bodies of all functions for the tests
 	$(BIN)/mypy
+	hack/typecheck-tests
 
 test: kubernetes dev slurm-rest  ## everything that CI runs: lint, types and all tiers of tests
 	@rm -f tests/unsteady.txt

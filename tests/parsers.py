@@ -140,6 +140,8 @@ _TOPOLOGY = (
 _SLURMFILE = b'[default]\nbackend_type = "local"\n[default.options]\ntime = "2h"\nenv = {A = "1"}\n'
 _SLURMFILE += b'[gpu]\nhostname = "h"\npackaging = {type = "wheel"}\n'
 
+_ARGUMENTS = rundir.joined(rundir.encode_arguments([b"one", b"two", b""]))
+
 PARSERS: dict[str, Parser] = {
     # What both ends of a connection, and the files of a run, are made of.
     "frames": Parser(_frames, (frames.BadFrame, EOFError), _FRAMES),
@@ -155,15 +157,15 @@ PARSERS: dict[str, Parser] = {
     "arguments": Parser(
         _file(rundir.ARGUMENTS, lambda run: rundir.read_arguments(run, 1)),
         (ValueError,),
-        (rundir.encode_arguments([b"one", b"two", b""]),),
+        (_ARGUMENTS,),
     ),
     "all arguments": Parser(
         _file(rundir.ARGUMENTS, lambda run: rundir.ArgumentFile(run)[1]),
         (ValueError, IndexError),
-        (rundir.encode_arguments([b"one", b"two", b""]),),
+        (_ARGUMENTS,),
     ),
     "entries": Parser(
-        rundir.split_arguments, (ValueError,), (rundir.encode_arguments([b"one", b"two", b""]),)
+        rundir.split_arguments, (ValueError,), (_ARGUMENTS,)
     ),
     "inbox": Parser(_file("1-0.json", lambda run: read_inbox(run, 0)), (), (b'{"step": 1}',)),
     "metadata": Parser(read_metadata, (), (b'{"task": "train"}',)),

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +173,7 @@ class Bed:
     async def exit(self, name: str, code: int = 0) -> None:
         await self.annotate(name, {EXIT: str(code)})
 
-    async def annotate(self, name: str, annotations: dict[str, str | None]) -> None:
+    async def annotate(self, name: str, annotations: Mapping[str, str | None]) -> None:
         body = {"metadata": {"annotations": annotations}}
         await self.user.ask("PATCH", f"{self._pods}/{name}", body=body, content_type=MERGE)
 

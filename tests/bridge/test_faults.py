@@ -358,7 +358,7 @@ def test_a_state_that_slurm_lost_trips_the_breaker_before_all_pods_are_gone(
         async def job(number: int) -> object:
             return None if number in lost else await ask_job(number)
 
-        slurm.states, slurm.job = states, job  # type: ignore[method-assign,assignment]
+        slurm.states, slurm.job = states, job  # type: ignore[method-assign]
         lost |= {j["job_id"] for j in bed.jobs()}
         await bed.until(
             lambda: b"slurm_bridge_breaker_open 1.0" in running.bridge.metrics.text(), "it trips"

@@ -66,8 +66,8 @@ def test_a_gang_starts_together_on_nodes_of_its_own_and_blocks_nobody(world: Wor
         }
         place = f"/apis/scheduling.k8s.io/v1alpha2/namespaces/{bed.namespace}/podgroups"
         await bed.kube.ask("POST", place, body=group)
-        member = {"schedulingGroup": {"podGroupName": "train"}}
-        await bed.create("g0", **member)
+        member = {"podGroupName": "train"}
+        await bed.create("g0", schedulingGroup=member)
         # Larger than the cluster: it waits, and nobody waits for it.
         await bed.create("huge", cpu="64")
         await bed.create("alone")
@@ -75,7 +75,7 @@ def test_a_gang_starts_together_on_nodes_of_its_own_and_blocks_nobody(world: Wor
         pod = await bed.get("g0")
         assert pod is not None
         assert JOB not in pod.metadata.labels
-        await bed.create("g1", **member)
+        await bed.create("g1", schedulingGroup=member)
         one, two = await bed.running("g0", "g1")
         assert one.metadata.labels[JOB] == two.metadata.labels[JOB]
         assert {one.spec.nodeName, two.spec.nodeName} == set(bed.nodes)

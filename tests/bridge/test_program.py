@@ -75,8 +75,9 @@ def test_the_chart_and_the_kustomizations_make_what_render_prints(tmp_path: Path
     for key, value in base.items():
         if key[0] == "ConfigMap":
             ours, theirs = (
-                msgspec.yaml.decode(o["data"]["config.yaml"]) for o in (value, made[key])
-            )  # type: ignore[index]
+                msgspec.yaml.decode(o["data"]["config.yaml"])  # type: ignore[index]
+                for o in (value, made[key])
+            )
             assert ours == theirs
         elif key[0] == "Deployment":
             pod = made[key]["spec"]["template"]  # type: ignore[index]

@@ -121,7 +121,7 @@ def _sdk_run(base: Path) -> str:
         return sum(numbers)
 
     with sdk.Cluster(backend_type="local", job_base_dir=str(base)):
-        return total(square.map(range(6))).run
+        return total(square.map(range(6))).run  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="session")

@@ -75,7 +75,19 @@ def _token(user: str) -> str:
 
 def _curl(served: Served, path: str, jar: Path, *more: str) -> tuple[int, str]:
     """One request over TLS; cookies are kept in a file."""
-    words = ["curl", "-sk", "-b", jar, "-c", jar, "-w", "\n%{http_code}", *more, served.base + path]
+    cookies = str(jar)
+    words = [
+        "curl",
+        "-sk",
+        "-b",
+        cookies,
+        "-c",
+        cookies,
+        "-w",
+        "\n%{http_code}",
+        *more,
+        served.base + path,
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=True)
     text, _, code = done.stdout.rpartition("\n")
     return int(code), text

@@ -17,7 +17,7 @@ def use(image: str) -> dict[str, object]:
     given = {"type": "container", "image": image, "tls_verify": False}
     with Cluster(job_base_dir=os.path.expanduser("~/jobs"), packaging=given, time="5m") as cluster:
         looked = cluster.submit(work.look, secrets=["A_TOKEN"])("A_TOKEN")
-        waited, left = work.flow(1).result(timeout=120)
+        waited, left = work.flow(1).result(timeout=120)  # type: ignore[call-arg]
         return {
             "packaging": cluster.explain(work.rank)().environment.details["runtime"],
             "look": looked.result(timeout=120),

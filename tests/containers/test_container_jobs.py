@@ -68,7 +68,7 @@ def test_the_children_of_a_workflow_run_in_its_image_also_unawaited(
     make_cluster: Make, app_image: str
 ) -> None:
     make_cluster(image=app_image)
-    waited, left = work.flow(2).result(timeout=180)
+    waited, left = work.flow(2).result(timeout=180)  # type: ignore[call-arg]
     assert waited == [(0, IN_THE_IMAGE), (1, IN_THE_IMAGE)]
     assert list(left) == [(49, IN_THE_IMAGE), (64, IN_THE_IMAGE)]
 

@@ -117,7 +117,7 @@ def test_containers_and_workflows_run_on_the_embedded_scheduler(
 ) -> None:
     with embedded(image=app_image):
         assert work.square(3).result(timeout=120) == (9, IN_THE_IMAGE)
-        waited, left = work.flow(1).result(timeout=180)
+        waited, left = work.flow(1).result(timeout=180)  # type: ignore[call-arg]
         assert waited == [(0, IN_THE_IMAGE)]
         assert list(left) == [(49, IN_THE_IMAGE), (64, IN_THE_IMAGE)]
 
@@ -153,6 +153,6 @@ def test_over_ssh_the_code_goes_as_a_snapshot_into_the_image(over_ssh: Any, app_
     with over_ssh(image=app_image) as cluster:
         job = work.square(3)
         assert job.result(timeout=120) == (9, IN_THE_IMAGE)
-        waited, _ = work.flow(1).result(timeout=180)
+        waited, _ = work.flow(1).result(timeout=180)  # type: ignore[call-arg]
         assert waited == [(0, IN_THE_IMAGE)]
         assert cluster.explain(work.square)(1).by == "reference"

@@ -119,7 +119,7 @@ def test_a_map_in_an_allocation_is_many_steps(cluster: Cluster) -> None:
 
 def test_a_step_can_take_the_value_of_another(cluster: Cluster) -> None:
     with cluster.allocate(ntasks=2):
-        total = add(add(1, 2), add(3, 4))
+        total = add(add(1, 2), add(3, 4))  # type: ignore[arg-type]
         assert total.result(60) == 10
 
 
@@ -272,7 +272,7 @@ def test_an_allocation_is_not_requeued(cluster: Cluster) -> None:
 def test_a_job_of_the_cluster_is_no_argument_of_a_step(cluster: Cluster) -> None:
     outside = add(1, 1)
     with cluster.allocate(), pytest.raises(UsageError, match="another cluster"):
-        add(outside, 1)
+        add(outside, 1)  # type: ignore[arg-type]
 
 
 def test_a_step_cannot_bring_a_secret(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_a_workflow_can_hold_an_allocation(cluster: Cluster) -> None:
     @workflow
     def two_phases(n: int) -> int:
         with Cluster().allocate(ntasks=2):
-            return add(add(n, 1), add(n, 2)).result(60)
+            return add(add(n, 1), add(n, 2)).result(60)  # type: ignore[arg-type]
 
     assert two_phases(10).result(60) == 23
 

@@ -131,7 +131,7 @@ def test_a_map_of_nothing_is_an_array_that_is_done(cluster: Cluster, pack: int |
     assert str(empty.progress) == "0 of 0 done, 0 failed" and not empty.states
     assert empty.partial_results() == {} and "0 items" in empty._repr_html_()
     assert not Path(cluster.base).exists(), "nothing is submitted"
-    chained: Job[int] = total(empty)
+    chained: Job[int] = total(empty)  # type: ignore[arg-type]
     waiting = total.after(empty)([1, 2])
     assert chained.result(WAIT) == 0 and waiting.result(WAIT) == 3
     assert total.after(empty, kind="afternotok")([5]).result(WAIT) == 5

@@ -91,7 +91,7 @@ def test_context_and_environment_are_there(debug: Cluster, tmp_path: Path) -> No
         return os.environ["COLOUR"], ctx.cpus, ctx.output_dir.is_relative_to(tmp_path)
 
     with debug:
-        assert look().result() == ("red", 3, True)  # type: ignore[call-arg]
+        assert look().result() == ("red", 3, True)
     assert "COLOUR" not in os.environ
 
 

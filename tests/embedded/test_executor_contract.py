@@ -276,9 +276,11 @@ def test_callbacks_may_submit_and_wait_for_others(pool: Executor) -> None:
     found: list[int] = []
 
     def then(future: concurrent.futures.Future[int]) -> None:
-        pool.submit(abs, -future.result()).add_done_callback(
-            lambda last: (found.append(last.result()), over.set())
-        )
+        pool.submit(abs, -future.result()).add_done_callback(last)
+
+    def last(future: concurrent.futures.Future[int]) -> None:
+        found.append(future.result())
+        over.set()
 
     pool.submit(abs, -5).add_done_callback(then)
     assert over.wait(60)

@@ -56,7 +56,7 @@ def wait_for(path: Path, seconds: float = 60) -> str:
 
 
 def test_a_command_and_a_port_reach_into_a_job_that_runs(cluster: Cluster, tmp_path: Path) -> None:
-    job = serve(str(tmp_path))
+    job = serve(str(tmp_path))  # type: ignore[call-arg]
     port = wait_for(tmp_path / "port")
     words = ["sh", "-c", 'printf %s "$FLAVOUR"; echo "|$SLURM_JOB_ID|$(pwd)"; exit 7']
     done = subprocess.run(

@@ -58,7 +58,7 @@ def gathers(how: str) -> int:
 
 @workflow
 def family(x: int) -> Any:
-    return double(double(x).result()).result()  # type: ignore[arg-type]
+    return double(double(x).result()).result()
 
 
 @task

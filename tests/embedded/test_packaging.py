@@ -180,7 +180,7 @@ def test_a_function_that_is_not_in_the_wheel_travels_by_value(
 
     @task(packaging=options)
     def outside() -> int:
-        import kernel
+        import kernel  # type: ignore[import-not-found]
 
         return int(kernel.VALUE) + 1
 

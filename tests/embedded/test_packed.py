@@ -94,6 +94,7 @@ def test_ten_thousand_items_need_no_more_files_than_ten(cluster: Cluster) -> Non
     run = Path(cluster.base) / array.run
     on_node = [p for p in run.glob("*/*") if p.is_file() and p.parent.name != "submit"]
     assert len(on_node) <= 10, on_node
+    assert isinstance(array, PackedArray)
     assert len(array.rates) == 2 and min(array.rates) > 0
 
 
@@ -428,7 +429,7 @@ def test_a_damaged_batch_is_reported_and_not_waited_for(cluster: Cluster) -> Non
 def test_values_of_a_packed_map_are_read_on_the_cluster(cluster: Cluster) -> None:
     array = square.map(range(30), pack=10)
     assert add_up(array).result(WAIT) == sum(x * x for x in range(30))
-    assert square(array[3]).result(WAIT) == 81
+    assert square(array[3]).result(WAIT) == 81  # type: ignore[arg-type]
     assert add_up([array[1], array[2]]).result(WAIT) == 5
 
 

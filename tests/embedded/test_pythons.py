@@ -46,6 +46,6 @@ def test_one_that_only_the_job_can_tell_apart_is_refused_there(
 
 
 def test_a_function_among_the_arguments_is_refused_too(cluster: Cluster, other: str) -> None:
-    job = cluster.submit(functools.reduce, python=other)(lambda a, b: a + b, [1, 2])
+    job = cluster.submit(functools.reduce, python=other)(lambda a, b: a + b, [1, 2])  # type: ignore[call-arg]
     with pytest.raises(PythonMismatch, match=f"by value on {HERE}, and this job runs Python 3"):
         job.result(60)

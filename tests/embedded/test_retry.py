@@ -170,7 +170,8 @@ def test_of_a_map_only_what_failed_runs_again_and_the_order_stays(
 def test_a_backoff_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:
     job = failing(tmp_path / "log", raising, retry=Retry(backoff=3))()
     assert job.result(LIMIT) == 100
-    begins = [e for e in Path(job.path, "events").glob("*.txt") for e in e.read_text().split("\n")]
+    files = Path(job.path, "events").glob("*.txt")
+    begins = [line for file in files for line in file.read_text().split("\n")]
     times = [int(e.split("time=")[1].split()[0]) for e in begins if e.startswith("begin")]
     assert times[1] - times[0] >= 2
 

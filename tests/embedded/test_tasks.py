@@ -94,7 +94,7 @@ def test_instances_of_local_classes_come_back_as_the_same_class(cluster: Cluster
     def pack(content: object) -> Box:
         return Box(content)
 
-    box = pack(Point(1, 2)).result(WAIT)
+    box = pack(Point(1, 2)).result(WAIT)  # type: ignore[call-arg]
     assert isinstance(box, Box)
     assert box.content == Point(1, 2)
 
@@ -141,7 +141,7 @@ def test_none_in_with_options_removes_a_default_of_the_cluster(tmp_path: Path) -
 
 def test_a_wrong_option_names_the_right_one() -> None:
     with pytest.raises(slurm.OptionError, match="cpus_per_task"):
-        task(add.unwrapped, cpu_per_task=3)  # type: ignore[call-arg]
+        task(add.unwrapped, cpu_per_task=3)  # type: ignore[call-overload]
     with pytest.raises(slurm.OptionError, match="partition"):
         Cluster("embedded", partitoin="gpu")  # type: ignore[call-arg]
 
@@ -281,7 +281,7 @@ def test_the_context_is_injected_by_annotation_in_any_kind_of_call(cluster: Clus
         assert left is None or left > 0
         return a, b, ctx.job_id, ctx.cpus, ctx.world_size
 
-    calls = [where(1), where(a=1), where(1, 2), where(1, b=2), where(b=2, a=1)]  # type: ignore
+    calls = [where(1), where(a=1), where(1, 2), where(1, b=2), where(b=2, a=1)]  # type: ignore[arg-type, call-arg]
     assert [j.result(WAIT)[:2] for j in calls] == [(1, 0), (1, 0), (1, 2), (1, 2), (1, 2)]
     assert calls[0].result()[2:] == (calls[0].id, 2, 1)
 
@@ -299,7 +299,7 @@ def test_a_requeued_job_keeps_its_checkpoint_and_counts_its_attempts(cluster: Cl
             time.sleep(300)
         return ctx.attempt, mark.read_text()
 
-    job = count()  # type: ignore[call-arg]
+    job = count()
     mark = Path(job.path) / "checkpoint" / "0" / "mark"
     deadline = time.monotonic() + WAIT
     while not mark.exists() and time.monotonic() < deadline:

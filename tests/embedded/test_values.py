@@ -15,7 +15,7 @@ from slurm import Cluster, File, task
 LENGTH = 8192
 
 
-class Attributes(dict):  # type: ignore[type-arg]
+class Attributes(dict):
     """A dictionary whose keys are attributes, as several libraries have one."""
 
     __getattr__ = dict.__getitem__
@@ -53,7 +53,7 @@ def reused() -> Iterator[list[int]]:
 
 @pytest.mark.parametrize("options", [{}, {"pack": 2}], ids=["array", "packed"])
 def test_each_item_of_a_map_is_what_the_generator_held_at_its_turn(
-    cluster: Cluster, options: dict[str, int]
+    cluster: Cluster, options: dict[str, Any]
 ) -> None:
     assert total.map(reused(), unpack=False, **options).results(60) == [0, 1, 2, 3]
 
@@ -86,7 +86,7 @@ def test_files_of_one_name_size_and_time_are_told_apart(cluster: Cluster, tmp_pa
 
 
 @pytest.mark.parametrize("options", [None, {"pack": 1}], ids=["single", "packed"])
-def test_a_value_may_answer_to_any_name(cluster: Cluster, options: dict[str, int] | None) -> None:
+def test_a_value_may_answer_to_any_name(cluster: Cluster, options: dict[str, Any] | None) -> None:
     value = Attributes(a=1)
     if options is None:
         assert same(value).result(60) == value

@@ -68,7 +68,7 @@ def test_a_workflow_that_returns_jobs_ends_and_resolves_to_their_values(cluster:
     @workflow
     def returns_jobs() -> Any:
         squares = square.map(range(3))
-        return {"report": Report(total(squares), squares), "late": [slow(1.5)], "plain": 7}
+        return {"report": Report(total(squares), squares), "late": [slow(1.5)], "plain": 7}  # type: ignore[arg-type]
 
     job = returns_jobs()
     value = job.result(WAIT)
@@ -169,14 +169,14 @@ def test_a_job_after_a_failed_returned_job_ends_as_upstream_failed(cluster: Clus
 def test_nested_workflows_lie_inside_each_other(cluster: Cluster) -> None:
     @workflow
     def inner(n: int, ctx: WorkflowContext) -> Any:
-        return {"total": total(square.map(range(n))), "parent": ctx.parent_id}
+        return {"total": total(square.map(range(n))), "parent": ctx.parent_id}  # type: ignore[arg-type]
 
     @workflow
     def outer(ctx: WorkflowContext) -> Any:
         assert ctx.parent_id is None
-        return [inner(2), inner(3)]
+        return [inner(2), inner(3)]  # type: ignore[call-arg]
 
-    job = outer()
+    job = outer()  # type: ignore[call-arg]
     assert job.result(WAIT) == [
         {"total": 1, "parent": job.id},
         {"total": 5, "parent": job.id},
@@ -237,7 +237,7 @@ def test_the_context_knows_directories_results_and_ids(cluster: Cluster) -> None
             "run": str(ctx.run_dir),
         }
 
-    job = asks()
+    job = asks()  # type: ignore[call-arg]
     value = job.result(WAIT)
     assert value["text"] == "shared"
     assert value["squares"] == [1, 4, 25]
@@ -254,7 +254,7 @@ def test_a_name_that_was_not_submitted_is_refused_with_the_nearest(cluster: Clus
         return ctx.result("sqare")
 
     with pytest.raises(slurm.UsageError, match="did you mean 'square'"):
-        asks().result(WAIT)
+        asks().result(WAIT)  # type: ignore[call-arg]
 
 
 # ---- a cluster inside a job ---------------------------------------------------------------------
@@ -304,7 +304,7 @@ def test_a_workflow_runs_on_a_python_with_nothing_installed(
         children = cube.map([1, 2])
         return sys.prefix, children, cube(3).result(), len(ctx.child_ids)
 
-    assert on_bare_python().result(WAIT) == (str(bare), [1, 8], 27, 3)
+    assert on_bare_python().result(WAIT) == (str(bare), [1, 8], 27, 3)  # type: ignore[call-arg]
 
 
 def test_a_call_that_is_attached_twice_is_known_to_both(cluster: Cluster) -> None:
@@ -348,7 +348,7 @@ def test_local_runs_the_orchestrator_here_and_its_children_as_jobs(cluster: Clus
         pids.append(os.getpid())
         return [square(n), ctx.shared_dir.is_dir(), ctx.results("square")]
 
-    assert here.local(5) == [25, True, [25]]
+    assert here.local(5) == [25, True, [25]]  # type: ignore[call-arg]
     assert pids == [os.getpid()]
     assert len(list(Path(cluster.base).glob("here-*/tasks/square/*/metadata.json"))) == 1
 
@@ -359,7 +359,7 @@ def test_a_workflow_runs_under_the_debugger(tmp_path: Path) -> None:
         return {"one": square(n), "all": square.map([1, 2]), "dir": ctx.shared_dir.is_dir()}
 
     with Cluster("debug", job_base_dir=tmp_path):
-        job = debugged(3)
+        job = debugged(3)  # type: ignore[call-arg]
     assert job.result() == {"one": 9, "all": [1, 4], "dir": True}
 
 
@@ -390,7 +390,7 @@ def test_a_child_that_waits_for_its_own_workflow_is_a_circular_dependency(
         return square.after(itself)(1)
 
     with pytest.raises(slurm.UsageError, match="circular dependency"):
-        circle().result(WAIT)
+        circle().result(WAIT)  # type: ignore[call-arg]
 
 
 def test_a_task_that_returns_a_job_is_told_to_be_a_workflow(cluster: Cluster) -> None:
@@ -408,7 +408,7 @@ def test_a_plain_task_may_take_a_job_context_and_submit(cluster: Cluster) -> Non
     def with_plain_context(ctx: JobContext) -> Any:
         return ctx.job_id, square(2)
 
-    job = with_plain_context()
+    job = with_plain_context()  # type: ignore[call-arg]
     assert job.result(WAIT) == (job.id, 4)
 
 

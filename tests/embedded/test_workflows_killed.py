@@ -145,7 +145,7 @@ def _check(job: Job[Any], folder: Path, attempt: int) -> None:
 def test_no_child_runs_twice_and_none_is_lost_when_the_workflow_dies(
     phase: str, cluster: Cluster, tmp_path: Path
 ) -> None:
-    job = doomed(phase, str(tmp_path))
+    job = doomed(phase, str(tmp_path))  # type: ignore[call-arg]
     _check(job, tmp_path, attempt=0 if phase == "when its value is recorded" else 1)
 
 
@@ -163,7 +163,7 @@ def test_no_child_runs_twice_and_none_is_lost_when_the_workflow_dies(
 def test_calls_are_found_again_in_whatever_group_they_went_out(
     phase: str, waits: tuple[int, ...], cluster: Cluster, tmp_path: Path
 ) -> None:
-    _check(doomed(phase, str(tmp_path), waits=waits), tmp_path, attempt=1)
+    _check(doomed(phase, str(tmp_path), waits=waits), tmp_path, attempt=1)  # type: ignore[call-arg]
 
 
 @pytest.mark.full
@@ -211,7 +211,7 @@ def test_a_child_that_failed_is_not_run_again_and_its_dependent_never_runs(
             die()
         return ends
 
-    assert tries().result(WAIT) == ["as before", "UpstreamFailed"]
+    assert tries().result(WAIT) == ["as before", "UpstreamFailed"]  # type: ignore[call-arg]
     assert (tmp_path / "runs").read_text() == "x\n"
 
 
@@ -232,7 +232,7 @@ def test_arguments_are_known_again_whatever_their_order_in_memory(
             die()
         return found
 
-    assert uses_a_set().result(WAIT) == 50
+    assert uses_a_set().result(WAIT) == 50  # type: ignore[call-arg]
     assert (tmp_path / "runs").read_text() == "s\n"
 
 
@@ -281,7 +281,7 @@ def test_calls_of_objects_partials_and_with_inner_classes_are_known_again(
             die()
         return values
 
-    assert odd().result(WAIT) == [2, 3, 4, 5, 5, 6, 7, 9]
+    assert odd().result(WAIT) == [2, 3, 4, 5, 5, 6, 7, 9]  # type: ignore[call-arg]
     names = ["class5", "class6", "class7", "object1", "object2"]
     names += ["partial3", "partial4", "partial8"]
     assert sorted((tmp_path / "runs").read_text().split()) == names
@@ -299,12 +299,12 @@ def test_a_nested_workflow_that_dies_finds_its_own_children(
 
     @workflow
     def outer(ctx: WorkflowContext) -> Any:
-        child = inner()
+        child = inner()  # type: ignore[call-arg]
         if ctx.attempt == 0:
             die()
         return [child, count("o", str(tmp_path))]
 
-    assert outer().result(WAIT) == ["I", "O"]
+    assert outer().result(WAIT) == ["I", "O"]  # type: ignore[call-arg]
     assert sorted((tmp_path / "runs").read_text().split()) == ["i", "o"]
 
 

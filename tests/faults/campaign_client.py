@@ -66,7 +66,7 @@ def flow(call: dict[str, Any], marks: str) -> Any:
     kids = task(work, job_name=f"{call['name']}kids", **retried(call)).map(
         items(call, f"{call['name']}kids", marks)
     )
-    total = task(add, job_name=f"{call['name']}sum")(f"{call['name']}sum.0", kids, marks)
+    total = task(add, job_name=f"{call['name']}sum")(f"{call['name']}sum.0", kids, marks)  # type: ignore[arg-type]
     note(marks, label, "end", nonce)
     return {"kids": list(kids), "total": total}
 
@@ -82,11 +82,12 @@ def retried(call: dict[str, Any]) -> dict[str, Any]:
 # ---- the client ---------------------------------------------------------------------------------
 
 
-OPTIONS = {"mem": "60M", "time": "10min"}
+OPTIONS: dict[str, Any] = {"mem": "60M", "time": "10min"}
 
 
 def submit(cluster: Cluster, call: dict[str, Any], marks: str) -> Any:
-    name, options = call["name"], {**OPTIONS, "cache": True if call["cached"] else None}
+    name = call["name"]
+    options = {**OPTIONS, "cache": True if call["cached"] else None}
     if call["kind"] == "workflow":
         return workflow(flow, job_name=name, **OPTIONS)(call, marks)
     function = task(work, job_name=name, **options, **retried(call))
@@ -95,7 +96,7 @@ def submit(cluster: Cluster, call: dict[str, Any], marks: str) -> Any:
     if call["kind"] == "batch":
         with cluster.batch():
             return [function(*item) for item in items(call, name, marks)]
-    pack = {"pack": 6} if call["kind"] == "packed" else {}
+    pack: dict[str, Any] = {"pack": 6} if call["kind"] == "packed" else {}
     return function.map(items(call, name, marks), **pack)
 
 

@@ -135,4 +135,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _told(report: pytest.TestReport) -> list[dict[str, Any]]:
     if report.when != "call":
         return []
-    return [value for name, value in report.user_properties if name == "campaign"]
+    return [told for name, told in report.user_properties if name == "campaign"]  # type: ignore[misc]

@@ -78,7 +78,7 @@ def test_a_job_that_may_be_requeued_runs_again_after_its_node_is_lost(
         return ctx.attempt, os.environ.get("SLURMD_NODENAME")
 
     marks = tmp_path / "marks"
-    job = cluster.submit(task(twice), requeue=True)(str(marks))
+    job = cluster.submit(task(twice), requeue=True)(str(marks))  # type: ignore[call-arg]
     pid = runner_pid(job)
     first = eventually(lambda: job.running() and job.node)
     slurm.lose_node(first)

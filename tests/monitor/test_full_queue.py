@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import statistics
 import subprocess
@@ -84,7 +85,7 @@ def test_ten_scrapers_and_jobs_that_come_and_go(
                 submitted += 20
                 until("the queue is short", lambda: _waiting() < 40, 120)
                 sizes.append(_memory(one.pid, "VmRSS"))
-            until("all seen", lambda n=submitted: _ended(one) >= n, 120)
+            until("all seen", functools.partial(_all_ended, one, submitted), 120)
         finally:
             over.set()
             for thread in scrapers:
@@ -109,6 +110,10 @@ def _scrape(one: Served, over: threading.Event, failed: list[str]) -> None:
 
 def _ended(one: Served) -> float:
     return one.value('slurm_sdk_jobs_ended_total{partition="main",outcome="completed"}') or 0
+
+
+def _all_ended(one: Served, count: int) -> bool:
+    return _ended(one) >= count
 
 
 def _waiting() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from conftest import exporting, sbatch, until
+from conftest import Served, exporting, sbatch, until
 from slurm.api.connect import connect
 from slurm.monitor import Collector
 from slurm.monitor.collector import SELDOM, STALE
@@ -101,10 +102,14 @@ def test_without_slurmdbd_shares_grow_old_and_jobs_are_still_counted(
     until("accounting answers", lambda: _collected(collector, now).accounting_lag is not None)
 
 
-def _collected(collector: Collector, now: list[float]):  # type: ignore[no-untyped-def]
+def _collected(collector: Collector, now: list[float]):
     now[0] += SELDOM
     assert collector.collect()
     return collector.view().snapshot
+
+
+def _more_than(one: Served, collections: float) -> bool:
+    return (one.value("slurm_sdk_collections_total") or 0) > collections
 
 
 # libfaketime mistakes a sleep until a moment of the other clock, as Python's are, for one by the
@@ -137,9 +142,7 @@ def test_a_clock_that_jumps_changes_no_age_and_no_counter(
         for jump in ("+10d", "-10d", "+0"):
             offset.write_text(jump + "\n")
             done = one.value("slurm_sdk_collections_total") or 0
-            until(
-                "three more", lambda n=done: (one.value("slurm_sdk_collections_total") or 0) > n + 3
-            )
+            until("three more", functools.partial(_more_than, one, done + 3))
             assert one.value("slurm_sdk_up") == 1
             assert (one.value("slurm_sdk_snapshot_age_seconds") or 0) < 60
             assert one.value("slurm_sdk_nodes_usable") == 3

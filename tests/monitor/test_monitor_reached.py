@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -87,7 +88,7 @@ def test_prometheus_and_curl_scrape_with_tls_and_a_password(tmp_path: Path) -> N
         with scraping(*jobs) as prometheus:
             until("scraped", lambda: prometheus.query('slurm_sdk_up{job="right"} == 1'))
             for job in ("wrong", "plain"):
-                until("tried", lambda job=job: prometheus.query(f'up{{job="{job}"}} == 0'))
+                until("tried", functools.partial(prometheus.query, f'up{{job="{job}"}} == 0'))
                 assert not prometheus.query(f'slurm_sdk_up{{job="{job}"}}')
         curl = ["curl", "-sS", "--noproxy", "*", "--cacert", str(tmp_path / "c.pem")]
         open_to = ["-o", os.devnull, "-w", "%{http_code}", one.url]

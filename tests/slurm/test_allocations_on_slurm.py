@@ -47,9 +47,9 @@ def die() -> None:
 
 def test_phases_of_one_four_and_one_nodes_then_two_of_two_at_once(cluster: Cluster) -> None:
     with cluster.allocate(nodes=4, ntasks_per_node=1) as allocation:
-        first = where(0.0).result(60)
+        first = where(0.0).result(60)  # type: ignore[call-arg]
         four = allocation.submit(where, nodes=4, all_ranks=True)(0.0).result(60)
-        last = where(0.0).result(60)
+        last = where(0.0).result(60)  # type: ignore[call-arg]
         pair = [allocation.submit(where, nodes=2, all_ranks=True)(1.0) for _ in range(2)]
         left, right = (job.result(60) for job in pair)
     assert (first[3], last[3]) == (1, 1)
@@ -75,7 +75,7 @@ def test_a_map_and_a_dependency_run_as_steps(cluster: Cluster) -> None:
 
     with cluster.allocate(ntasks=2):
         array = add.map([(n, 1) for n in range(3)])
-        total = add(array[0], array[2])
+        total = add(array[0], array[2])  # type: ignore[arg-type]
         assert total.result(60) == 4
         assert array.results(60) == [1, 2, 3]
 
@@ -90,12 +90,12 @@ def test_failures_of_steps_are_told_apart(cluster: Cluster) -> None:
             dead.result(60)
         with pytest.raises(TimeLimitReached):
             late.result(60)
-        assert where(0.0).result(60)[3] == 1
+        assert where(0.0).result(60)[3] == 1  # type: ignore[call-arg]
 
 
 def test_steps_end_with_their_allocation(cluster: Cluster) -> None:
     with cluster.allocate(ntasks=1) as allocation:
-        running, waiting = where(60.0), where(60.0)
+        running, waiting = where(60.0), where(60.0)  # type: ignore[call-arg]
         while running.state != "RUNNING":
             time.sleep(0.1)
         allocation.cancel_all()

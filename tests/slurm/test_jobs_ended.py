@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -88,7 +89,7 @@ def slow(slurm_cluster: RunningCluster, base: Path) -> Slow:
         cluster.submit(task(until_told), time="1min")(),
     )
     for job in (jobs.over, jobs.graceful):
-        eventually(lambda job=job: started(job))
+        eventually(functools.partial(started, job))
         # Slurm's smallest limit is a minute; the end itself may be set to any moment.
         soon = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() + 5))
         run("scontrol", "update", f"JobId={job.id}", f"EndTime={soon}")
@@ -326,7 +327,7 @@ def test_a_job_that_has_ended_is_told_although_slurm_calls_it_running(
     job = cluster.submit(task(vanish))(code)
     error = wait_error(job)
     assert type(error) is expected
-    assert error.exit_code == code  # type: ignore[attr-defined]
+    assert error.exit_code == code
 
 
 def test_an_upstream_that_fails_ends_the_jobs_behind_it(cluster: Cluster) -> None:

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from slurm import Cluster, errors, task
+from slurm import Cluster, Job, errors, task
+from slurm.api.backend import JobKey
 from slurm.rendering import directive
 
 SOON = 60
@@ -30,6 +31,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(base: Path) -> Iterator[Cluster]:
     with Cluster(job_base_dir=base) as cluster:
         yield cluster
+
+
+def keys(job: Job[Any]) -> list[JobKey]:
+    assert job.key is not None
+    return [job.key]
 
 
 # ---- paths --------------------------------------------------------------------------------------
@@ -64,7 +70,7 @@ def test_a_base_directory_with_an_odd_name_works_end_to_end(tmp_path: Path, name
         bad.result(SOON)
     assert "as always" in bad.stderr()
     # A question to the scheduler finds the job by the same odd directory.
-    assert good.id in cluster.backend.status([good.key])
+    assert good.id in cluster.backend.status(keys(good))
     assert Cluster(job_base_dir=base).attach(good.path).result(SOON) == good.path
     assert not list(tmp_path.rglob("owned"))
     assert [p.name for p in tmp_path.iterdir()] == [name]
@@ -86,7 +92,7 @@ def test_accounting_finds_jobs_by_odd_directories_too(tmp_path: Path) -> None:
     while waiting:
         assert time.monotonic() < end, f"accounting does not find {waiting}"
         time.sleep(0.5)
-        waiting = [job for job in waiting if job.id not in job.cluster.backend.status([job.key])]
+        waiting = [job for job in waiting if job.id not in job.cluster.backend.status(keys(job))]
 
 
 @settings(
@@ -132,7 +138,7 @@ def test_a_job_name_reaches_slurm_as_it_is(cluster: Cluster) -> None:
     odd = "a $(touch owned) \"b\" 'c' \\d %j"
     job = cluster.submit(task(name), job_name=odd)()
     assert job.result(SOON) == odd
-    assert cluster.backend.status([job.key])[job.id].name == odd
+    assert cluster.backend.status(keys(job))[job.id].name == odd
 
 
 def test_a_job_name_of_two_lines_is_refused(cluster: Cluster) -> None:

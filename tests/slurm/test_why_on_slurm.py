@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, task
+from slurm import Cluster, Job, task
 from terminal import slurm
 
 CONF = [
@@ -117,23 +117,24 @@ def _submit(base: Path) -> None:
     RUNNING["conf"] = os.environ["SLURM_CONF"]
     with Cluster(job_base_dir=base, time="4min", mem="50MiB") as cluster:
         # What is in the way of the others.
-        for options in (
+        blocking: list[dict[str, Any]] = [
             {"qos": "tight"}, {"qos": "single"}, {"account": "lab"}, {"licenses": "tool:1"},
             {"partition": "full", "cpus_per_task": 16},
-        ):  # fmt: skip
-            blocker = cluster.submit(task(nap), name="blocker", **options)(200)
+        ]  # fmt: skip
+        for options in blocking:
+            blocker = cluster.submit(task(nap), job_name="blocker", **options)(200)
             _await(lambda job=blocker: job.state == "RUNNING", "a blocker to run")
         jobs = {
-            name: cluster.submit(task(nap), name=name, **options)(1)
+            name: cluster.submit(task(nap), job_name=name, **options)(1)
             for name, (options, _) in WAITING.items()
         }
         _do("scontrol", "hold", jobs["admin"].id)
-        task(nap).with_options(name="throttled", array_throttle=1).map([200, 200, 200])
-        jobs["depends"] = cluster.submit(task(nap), after=jobs["held"], name="depends")(1)
+        task(nap).with_options(job_name="throttled", array_throttle=1).map([200, 200, 200])
+        jobs["depends"] = cluster.submit(task(nap), after=jobs["held"], job_name="depends")(1)
         RUNNING["up"] = jobs["held"].id
-        failed = cluster.submit(task(os._exit), name="failing")(3)
+        failed: Job[None] = cluster.submit(task(os._exit), job_name="failing")(3)
         # What the SDK itself makes dependent is cancelled by Slurm; by hand it may stay for ever.
-        never = cluster.submit(task(nap), name="never", hold=True)(1)
+        never = cluster.submit(task(nap), job_name="never", hold=True)(1)
         assert not failed.wait(60)
         _do("scontrol", "update", f"JobId={never.id}", f"Dependency=afterok:{failed.id}")
         never.release()

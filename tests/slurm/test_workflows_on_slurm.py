@@ -63,9 +63,9 @@ def test_a_workflow_submits_from_the_node_and_resolves_to_what_it_returned(
     @workflow
     def sums(n: int, ctx: WorkflowContext) -> Any:
         squares = square.map(range(n))
-        return {"total": total(squares), "squares": squares, "ids": ctx.child_ids}
+        return {"total": total(squares), "squares": squares, "ids": ctx.child_ids}  # type: ignore[arg-type]
 
-    job = sums(3)
+    job = sums(3)  # type: ignore[call-arg]
     value = job.result(WAIT)
     assert (value["total"], value["squares"]) == (5, [0, 1, 4])
     assert len(value["ids"]) == 4
@@ -117,7 +117,7 @@ def test_a_requeued_workflow_runs_no_child_twice(
         arrays = len({job.run for job in jobs})
         return [*jobs, count("c", str(tmp_path)), arrays, ctx.attempt]
 
-    job = doomed()
+    job = doomed()  # type: ignore[call-arg]
     assert job.result(WAIT) == ["A", "A", "B", "C", 1, 1], job.stderr()
     assert sorted((tmp_path / "runs").read_text().split()) == ["a", "a", "b", "c"]
 
@@ -127,9 +127,9 @@ def test_cancelling_a_workflow_empties_the_queue_of_its_children(
 ) -> None:
     @workflow
     def starts() -> Any:
-        jobs = [count("a", str(tmp_path), 60), count.map([("b", str(tmp_path), 60)] * 2)]
+        one, more = count("a", str(tmp_path), 60), count.map([("b", str(tmp_path), 60)] * 2)
         (tmp_path / "ready").touch()
-        return [jobs[0].result(), jobs[1]]  # type: ignore[union-attr]
+        return [one.result(), more]
 
     job = starts()
     deadline = time.monotonic() + WAIT

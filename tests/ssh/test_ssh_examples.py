@@ -62,4 +62,4 @@ def test_a_slurmfile_profile_leads_over_ssh(slurm_sshd: Sshd, tmp_path: Path) ->
     (tmp_path / "Slurmfile.toml").write_text("\n".join(lines) + "\n")
     with Cluster.from_file(tmp_path / "Slurmfile.toml", "hpc") as cluster:
         assert cluster.backend_type == "ssh"
-        assert task(divmod)(7, 2).result(timeout=60) == (3, 1)
+        assert task(divmod)(7, 2).result(timeout=60) == (3, 1)  # type: ignore[arg-type, call-arg]

@@ -143,12 +143,12 @@ def test_a_signal_reaches_the_script_of_a_job(site: Site) -> None:
 
 def test_a_job_waits_for_another_and_gets_its_value(cluster: Cluster) -> None:
     first = cluster.submit(math.factorial)(4)
-    assert cluster.submit(math.factorial)(first).result(timeout=120) == math.factorial(24)
+    assert cluster.submit(math.factorial)(first).result(timeout=120) == math.factorial(24)  # type: ignore[arg-type]
 
 
 def test_why_a_job_waits_is_told(cluster: Cluster) -> None:
     held = cluster.submit(math.factorial, hold=True, licenses="matlab:2")(4)
-    after = cluster.submit(math.factorial)(held)
+    after = cluster.submit(math.factorial)(held)  # type: ignore[arg-type]
     told = cluster.backend.explain(key_of(cluster, held.id))["job"]
     assert (told["Reason"], told["Licenses"]) == ("JobHeldUser", "matlab:2")
     facts = cluster.backend.explain(key_of(cluster, after.id))

@@ -193,7 +193,7 @@ def test_a_job_over_rest_is_the_job_that_sbatch_makes(site: Site) -> None:
     }
     rest.cancel([job for job in by_rest if job in jobs])
     site.login("scancel --state=PENDING --user=root")
-    differ = {}
+    differ: dict[str, dict[str, tuple[str | None, str | None]]] = {}
     for lines, one, other in zip(cases, by_sbatch, by_rest, strict=True):
         if one not in jobs or other not in jobs:
             differ[" ".join(lines)] = {"": (one, other)}
@@ -258,7 +258,7 @@ def test_a_job_over_rest_finds_the_variables_that_sbatch_gives(site: Site) -> No
         rest.submit(str(s), {**env, "SLURM_CONF": "/etc/slurm/slurm.conf"}, str(site.shared))
         for s in scripts
     ]
-    differ = {}
+    differ: dict[str, dict[str, tuple[str | None, str | None]]] = {}
     for lines, one, other in zip(RUNNING, by_sbatch, by_rest, strict=True):
         a, b = (_told(site, job) for job in (one, other))
         pairs = {k: (a.get(k), b.get(k)) for k in {*a, *b} if k not in _ONES_OWN}

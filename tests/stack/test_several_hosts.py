@@ -9,7 +9,7 @@ import tarfile
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from lab import Lab
@@ -143,7 +143,8 @@ def test_a_host_joins_over_ssh_takes_jobs_and_leaves(site: Site) -> None:
 
     with Cluster.from_stack(site.lab.name, time="5m", mem="50M") as cluster:
         before = site.lab.user("bash", "-c", "ls slurm_jobs 2>/dev/null | wc -l")
-        for where in ({"partition": "laptop"}, {"nodelist": "m1"}):
+        places: list[dict[str, Any]] = [{"partition": "laptop"}, {"nodelist": "m1"}]
+        for where in places:
             with pytest.raises(NoSharedFiles, match="is on laptop, which does not have /home"):
                 cluster.submit(platform.node, **where)()
         assert site.lab.user("bash", "-c", "ls slurm_jobs 2>/dev/null | wc -l") == before
@@ -152,7 +153,8 @@ def test_a_host_joins_over_ssh_takes_jobs_and_leaves(site: Site) -> None:
     with site.over_rest() as cluster:
         for option, name in (("partition", "laptop"), ("nodelist", "m[1-2]")):
             with pytest.raises(NoSharedFiles, match=f"{option}=\\w+ is on a host without the"):
-                cluster.submit(platform.node, **{option: name})()
+                place: dict[str, Any] = {option: name}
+                cluster.submit(platform.node, **place)()
 
     site.leave()
     assert site.hosts == {"laptop": "missing"}

@@ -320,7 +320,9 @@ def test_many_calls_share_few_jobs(executor: submitit.AutoExecutor) -> None:
     assert len({job.job_id for job in jobs}) == 2
     assert pickle.loads(pickle.dumps(jobs[3])).result() == 6
     failing = executor.map_array(fail, [1, 2])
-    assert isinstance(failing[1].exception().__cause__, Unlucky)
+    error = failing[1].exception()
+    assert error is not None
+    assert isinstance(error.__cause__, Unlucky)
 
 
 def submit_inside(folder: str) -> int:
@@ -328,7 +330,7 @@ def submit_inside(folder: str) -> int:
         return submitit.AutoExecutor(folder, cluster="local").submit(double, 8).result()
 
 
-def scheduler_of_a_job_inside(folder: str) -> tuple[str, str]:
+def scheduler_of_a_job_inside(folder: str) -> tuple[str, str | None]:
     with helpers.clean_env():
         inner = submitit.AutoExecutor(folder, cluster="local").submit(os.getenv, SCHEDULER)
         return os.environ[SCHEDULER], inner.result()

@@ -270,7 +270,7 @@ def test_a_write_that_was_killed_leaves_the_old_file_and_blocks_no_new_one(tmp_p
     utils.cloudpickle_dump(1, path)
     (tmp_path / "value.pkl.save_tmp").write_bytes(b"half")
     with pytest.raises(TypeError):
-        utils.cloudpickle_dump((i for i in ()), path)
+        utils.cloudpickle_dump((i for i in range(0)), path)
     assert utils.pickle_load(path) == 1
     utils.cloudpickle_dump(2, path)
     assert utils.pickle_load(path) == 2

@@ -240,7 +240,7 @@ def awake(pair: Pair, fence: Callable[[], None] = lambda: None) -> Scheduler:
     )
     scheduler.groups["coscheduling/ns/g"] = 2
     for name in NODES:
-        room = {"cpu": "8", "memory": "1Gi"}
+        room: dict[str, str | int | float] = {"cpu": "8", "memory": "1Gi"}
         status = NodeStatus(conditions=[Condition("Ready", "True")], allocatable=room)
         scheduler.node_changed(None, Node(Meta(name=name), status=status))
     return scheduler

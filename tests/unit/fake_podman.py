@@ -62,7 +62,7 @@ class FakePodman:
         verb = words[0]
         if verb in ("network", "volume"):
             return self._kept(verb, *words[1:])
-        return getattr(self, f"_{verb}")(list(words[1:]), stdin, stdout)  # type: ignore[no-any-return]
+        return getattr(self, f"_{verb}")(list(words[1:]), stdin, stdout)
 
     def _kept(self, kind: str, verb: str, *words: str) -> Said:
         names = self.owned[kind]

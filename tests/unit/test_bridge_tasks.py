@@ -40,7 +40,7 @@ def test_a_task_that_swallows_its_first_cancellation_is_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("slurm.bridge.tasks._TIDY_S", 0.05)
-    heard = []
+    heard: list[int] = []
 
     async def deaf() -> None:
         while len(heard) < 2:

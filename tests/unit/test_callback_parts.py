@@ -88,9 +88,9 @@ def test_times_are_told_as_seconds_in_the_queue_and_in_the_run() -> None:
 def test_old_names_of_contexts_can_be_imported() -> None:
     import slurm.callbacks as package
 
-    assert package.JobStatusUpdatedContext is contexts.StatusChangeContext  # type: ignore[attr-defined]
+    assert package.JobStatusUpdatedContext is contexts.StatusChangeContext
     with pytest.raises(AttributeError):
-        package.nothing  # type: ignore[attr-defined]  # noqa: B018
+        package.nothing  # noqa: B018
 
 
 def test_importing_callbacks_loads_nothing_but_the_standard_library() -> None:

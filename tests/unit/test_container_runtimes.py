@@ -46,7 +46,7 @@ def test_the_start_of_each_runtime_is_the_golden_one(runtime: str, form: str) ->
     given = (
         {**_FULL, "gpus": gpus} if form == "full" else {"image": _IMAGE, "code": ("/home/me/p",)}
     )
-    text = text_of(Container(runtime=runtime, **given))  # type: ignore[arg-type]
+    text = text_of(Container(runtime=runtime, **given))
     golden = GOLDEN / f"{runtime}_{form}.sh"
     if os.environ.get("UPDATE_GOLDEN"):
         golden.write_text(text)

@@ -268,7 +268,7 @@ def _annotated(ctx: Annotated[JobContext, "the job"]) -> None: ...
 
 
 @expect("ctx", 0)
-def _unknown_name_beside(ctx: JobContext, other: OnlyForCheckers) -> None: ...  # noqa: F821
+def _unknown_name_beside(ctx: JobContext, other: OnlyForCheckers) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
 
 @expect("ctx", 1)
@@ -280,7 +280,7 @@ def _only_the_name(ctx: Any, context: object, job_context: dict[str, int]) -> No
 
 
 @expect(None)
-def _no_annotation(ctx) -> None: ...  # type: ignore[no-untyped-def]
+def _no_annotation(ctx) -> None: ...
 
 
 @expect(None)
@@ -312,7 +312,7 @@ def test_the_context_is_found_by_its_annotation_as_text(
     [JobContext, JobContext | None, Optional[JobContext]],  # noqa: UP045
 )
 def test_the_context_is_found_by_its_annotation_as_an_object(annotation: object) -> None:
-    def function(a, given):  # type: ignore[no-untyped-def]
+    def function(a, given):
         return a
 
     function.__annotations__ = {"given": annotation}
@@ -344,7 +344,7 @@ def test_a_name_imported_for_type_checkers_only_is_known_by_its_text(
 
 
 def test_a_forward_reference_inside_optional_is_found() -> None:
-    def function(given):  # type: ignore[no-untyped-def]
+    def function(given):
         return given
 
     function.__annotations__ = {"given": typing.Optional["JobContext"]}
@@ -354,7 +354,7 @@ def test_a_forward_reference_inside_optional_is_found() -> None:
 def test_a_class_of_the_same_name_from_elsewhere_is_not_the_context() -> None:
     other = type("JobContext", (), {"__module__": "another.library"})
 
-    def function(given):  # type: ignore[no-untyped-def]
+    def function(given):
         return given
 
     function.__annotations__ = {"given": other}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 
 import pytest
@@ -64,7 +65,7 @@ def test_only_a_packed_map_refuses_ranks() -> None:
 
 def test_a_pack_survives_json() -> None:
     pack = make_pack("auto", 1000)
-    assert Pack(*list(pack)) == pack
+    assert Pack(*json.loads(json.dumps(pack))) == pack
 
 
 # ---- the queue ----------------------------------------------------------------------------------

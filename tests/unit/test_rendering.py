@@ -246,7 +246,7 @@ def test_the_users_own_warning_goes_to_the_script(given_: str, name: str, flag: 
     ],
 )
 def test_srun_starts_ranks_where_there_is_more_than_one(
-    options: dict[str, object], ranks: bool
+    options: dict[str, Any], ranks: bool
 ) -> None:
     script = render_job_script(submission(**options))
     assert ("exec srun --kill-on-bad-exit=1" in script) is ranks

@@ -72,7 +72,7 @@ class Server(ThreadingHTTPServer):
     """Answers like slurmrestd, serves some versions, and may close connections that it kept."""
 
     daemon_threads = True
-    versions = ("v0.0.43",)
+    versions: tuple[str, ...] = ("v0.0.43",)
     hang_up = False
     silent = False
 
@@ -204,7 +204,12 @@ def test_a_request_that_nobody_took_is_sent_again_until_slurmrestd_listens(
     monkeypatch.setattr(rest_scheduler, "_AWAY_S", 120.0)
     naps = threading.Semaphore(0)
     nap = time.sleep
-    monkeypatch.setattr(time, "sleep", lambda _: (naps.release(), nap(0.01)))
+
+    def short(_: float) -> None:
+        naps.release()
+        nap(0.01)
+
+    monkeypatch.setattr(time, "sleep", short)
     server = Server(listening=False)
     scheduler = RestScheduler(url(server))
     calls: dict[str, Callable[[], object]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,7 +208,7 @@ def test_why_a_job_waits_is_said_in_the_words_of_scontrol() -> None:
     }
     other = {**_row(job_state=["PENDING"]), "job_id": 6, "partition": "side"}
     most = {"time": {"set": True, "number": 60}, "nodes": {"infinite": True}}
-    answers = {
+    answers: dict[str, dict[str, Any]] = {
         "jobs/": {"jobs": [held, waits, other]},
         "partition/main": {"partitions": [{"name": "main", "maximums": most}]},
     }

@@ -119,7 +119,7 @@ def test_each_entry_of_the_argument_file_is_found_by_its_index(
 
 
 def test_an_argument_file_cut_at_any_byte_is_refused_or_gives_the_right_entry(run: Path) -> None:
-    whole = rundir.encode_arguments([b"first", b"second"])
+    whole = rundir.joined(rundir.encode_arguments([b"first", b"second"]))
     path = run / rundir.ARGUMENTS
     for cut in range(len(whole)):
         path.write_bytes(whole[:cut])
@@ -215,7 +215,7 @@ def test_a_large_value_that_others_can_write_is_refused(with_record: Path, where
 
 def test_a_symbolic_link_in_the_place_of_a_file_is_not_followed(run: Path, tmp_path: Path) -> None:
     planted = tmp_path / "planted"
-    planted.write_bytes(rundir.encode_arguments([b"x"]))
+    planted.write_bytes(rundir.joined(rundir.encode_arguments([b"x"])))
     planted.chmod(0o600)
     (run / rundir.ARGUMENTS).symlink_to(planted)
     with pytest.raises(OSError, match="symbolic links"):

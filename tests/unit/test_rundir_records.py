@@ -53,7 +53,10 @@ _written = st.tuples(
 )
 
 
-def as_bytes(written: tuple[Identity, str, dict[str, str], bytes]) -> bytes:
+Written = tuple[Identity, str, dict[str, str], bytes]
+
+
+def as_bytes(written: Written) -> bytes:
     return encode_record(*written)
 
 
@@ -62,12 +65,12 @@ def key(record: Record) -> tuple[Identity, str, bytes]:
     return who, record.kind, record.payload
 
 
-def keys(written: list[tuple[Identity, str, dict[str, str], bytes]]) -> list[object]:
+def keys(written: list[Written]) -> list[object]:
     return [(who, kind, payload) for who, kind, _, payload in written]
 
 
 @given(st.lists(_written, max_size=5))
-def test_what_was_written_is_read_back_in_order(written: list[object]) -> None:
+def test_what_was_written_is_read_back_in_order(written: list[Written]) -> None:
     data = b"".join(map(as_bytes, written))
     records, done = decode_records(data)
     assert [key(r) for r in records] == keys(written)
@@ -77,7 +80,9 @@ def test_what_was_written_is_read_back_in_order(written: list[object]) -> None:
 
 
 @given(st.lists(_written, min_size=1, max_size=3))
-def test_a_file_cut_at_any_byte_keeps_every_whole_record_and_no_other(written: list) -> None:
+def test_a_file_cut_at_any_byte_keeps_every_whole_record_and_no_other(
+    written: list[Written],
+) -> None:
     pieces = [as_bytes(w) for w in written]
     data = b"".join(pieces)
     ends = [sum(map(len, pieces[: i + 1])) for i in range(len(pieces))]
@@ -205,21 +210,31 @@ def _start_writer(run: Path, number: int, count: int, largest: int) -> subproces
     )
 
 
+def _wait_ready(writer: subprocess.Popen[str]) -> None:
+    assert writer.stdout is not None
+    assert writer.stdout.readline() == "ready\n"
+
+
+def _begin(writer: subprocess.Popen[str]) -> None:
+    assert writer.stdin is not None
+    writer.stdin.write("go\n")
+    writer.stdin.flush()
+
+
 def test_four_processes_appending_at_once_lose_and_tear_nothing(run: Path) -> None:
     writers = [_start_writer(run, number, 1000, 20_000) for number in range(1, 5)]
     try:
         for writer in writers:
-            assert writer.stdout.readline() == "ready\n"
+            _wait_ready(writer)
         for writer in writers:
-            writer.stdin.write("go\n")
-            writer.stdin.flush()
+            _begin(writer)
         assert [writer.wait(timeout=120) for writer in writers] == [0, 0, 0, 0]
     finally:
         for writer in writers:
             writer.kill()
             writer.communicate()
     assert len(list((run / rundir.RESULTS).iterdir())) == 1
-    found = {number: [] for number in "1234"}
+    found: dict[str, list[int]] = {number: [] for number in "1234"}
     for record in rundir.all_records(str(run)):
         assert record.payload == bytes([int(record.job)]) * len(record.payload)
         found[record.job].append(record.index)
@@ -233,9 +248,8 @@ def test_a_writer_killed_in_the_middle_leaves_a_file_that_others_go_on_with(run:
     for number in range(1, 4):
         writer = _start_writer(run, number, 10**6, 200_000)
         try:
-            assert writer.stdout.readline() == "ready\n"
-            writer.stdin.write("go\n")
-            writer.stdin.flush()
+            _wait_ready(writer)
+            _begin(writer)
             deadline = time.monotonic() + 60
             while not any(int(r.job) == number for r in rundir.all_records(str(run))):
                 assert time.monotonic() < deadline

@@ -562,7 +562,7 @@ CALLS: list[tuple[tuple[int, ...], dict[str, int]]] = [
     + [(positional_only, *written) for written in CALLS[:2]],
 )
 def test_the_context_reaches_its_parameter_however_the_call_is_written(
-    call: Call, function: Callable[..., Any], args: tuple[int, ...], kwargs: dict[str, int]
+    call: Call, function: Callable[..., Any], args: tuple[int, ...], kwargs: dict[str, Any]
 ) -> None:
     call.put(by_value(function), *args, **kwargs)
     status, errors = call.run()

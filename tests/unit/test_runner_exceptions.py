@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from slurm import rundir
 from slurm.runner.exceptions import pickled
 from slurm.runner.run import dumps
 
@@ -45,8 +46,12 @@ class Refusing(Exception):
         raise RuntimeError("no")
 
 
+def as_bytes(value: Any) -> bytes:
+    return rundir.joined(dumps(value))
+
+
 def there_and_back(error: BaseException) -> Any:
-    return pickle.loads(pickled(error, dumps))
+    return pickle.loads(pickled(error, as_bytes))
 
 
 def test_a_class_that_takes_other_arguments_than_it_hands_on_comes_back() -> None:
@@ -84,4 +89,4 @@ def test_a_group_keeps_its_members() -> None:
 
 
 def test_arguments_that_cannot_be_pickled_give_no_bytes() -> None:
-    assert pickled(ValueError(threading.Lock()), dumps) == b""
+    assert pickled(ValueError(threading.Lock()), as_bytes) == b""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm import rundir
 from slurm.runner import memory, ranks
 from slurm.runner.memory import OomCounter, counter_files, oom_kills
 from slurm.runner.run import dumps, extend_path, identity
@@ -63,12 +64,12 @@ def test_a_job_of_one_process_is_not_taken_for_a_distributed_one() -> None:
 
 
 def test_plain_values_are_pickled_by_the_standard_library() -> None:
-    assert pickle.loads(dumps([1, {"a": (2.5, None)}])) == [1, {"a": (2.5, None)}]
+    assert pickle.loads(rundir.joined(dumps([1, {"a": (2.5, None)}]))) == [1, {"a": (2.5, None)}]
     assert b"cloudpickle" not in dumps([1, 2])
 
 
 def test_what_pickle_cannot_do_is_left_to_cloudpickle() -> None:
-    function = pickle.loads(dumps(lambda x: x + 1))
+    function = pickle.loads(rundir.joined(dumps(lambda x: x + 1)))
     assert function(1) == 2
 
 

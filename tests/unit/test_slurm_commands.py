@@ -315,7 +315,9 @@ def test_sacct_gives_one_row_per_element_of_an_array(recorded):
 
 
 def test_a_long_pending_rest_is_expanded_one_at_a_time():
-    row = commands.JobStatus("9_[5-7,10-20:5%2]", "PENDING", "", "", *[None] * 5, 0, "/w", "n")
+    row = commands.JobStatus(
+        "9_[5-7,10-20:5%2]", "PENDING", "", "", None, None, None, None, None, 0, "/w", "n"
+    )
     ids = [each.job_id for each in commands.expand_rows([row])]
     assert ids == ["9_5", "9_6", "9_7", "9_10", "9_15", "9_20"]
 

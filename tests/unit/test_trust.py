@@ -43,7 +43,7 @@ def refused(base: Path) -> str:
     with pytest.raises(AgentError) as found:
         agent(base).prepare_base()
     assert found.value.kind == "rundir"
-    assert "chmod" in found.value.hint
+    assert "chmod" in (found.value.hint or "")
     return found.value.message
 
 

@@ -228,7 +228,7 @@ def test_a_link_lets_one_in_once_and_not_for_ever() -> None:
     ],
 )  # fmt: skip
 def test_only_our_own_names_are_answered(host: str, known: bool) -> None:
-    guard = Guard(lambda *_: None, Sessions(), frozenset({"localhost", "127.0.0.1"}), False)  # type: ignore[arg-type,return-value]
+    guard = Guard(lambda *_: None, Sessions(), frozenset({"localhost", "127.0.0.1"}), False)  # type: ignore[arg-type]
     assert guard.knows(host) is known
 
 
@@ -343,13 +343,13 @@ def test_a_read_that_hangs_neither_holds_up_others_nor_answers_them(
         monkeypatch.setattr(logfiles, "PATIENCE", 1.0)  # the one who asks gives up before
         with pytest.raises(CommandRefused, match="within 1 s"):
             opener.read("/late", 1, 0)
+        monkeypatch.setattr(logfiles, "PATIENCE", 30.0)
         began = time.monotonic()
         while time.monotonic() < began + 3:  # beyond the moment at which the late answer comes
             assert opener.read(log.name, 2, 0).data == b"the right answer"
             time.sleep(0.1)
 
         # Many that never end: the owner of that file system waits, nobody else does.
-        monkeypatch.setattr(logfiles, "PATIENCE", 30.0)
         hung = [threading.Thread(target=suppressed, args=(opener, "/never", 1)) for _ in range(12)]
         for thread in hung:
             thread.daemon = True

@@ -14,4 +14,4 @@ if "libfaketime" in os.environ.get("LD_PRELOAD", ""):
         while (left := until - time.monotonic()) > 0:
             select.select([], [], [], left)
 
-    time.sleep = sleep
+    time.sleep = sleep  # type: ignore[assignment]
