@@ -72,7 +72,7 @@ def parameters_table() -> str:
     """Every annotation that a pod may carry for Slurm."""
     rows = [("annotation", "meaning", "")]
     for each in PARAMETERS.values():
-        guarded = "only where the identity rule allows it" if each.guarded else ""
+        guarded = "only where the identity rule allows it" if each.guarded or each.listed else ""
         rows.append((f"`{PREFIX}{each.name}`", each.meaning, guarded))
     return _table(rows)
 

@@ -36,7 +36,7 @@ YAML
       --from-file=auth-token=/dev/stdin --dry-run=client -o yaml | kubectl apply -f -
   address=$("$engine" inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' "$slurm")
   helm upgrade --install slurm-bridge deploy/helm/slurm-bridge --namespace slurm-bridge \
-    --set config.slurm.url="http://$address:6820" --set 'config.namespaces={slurm-demo}' \
+    --set config.slurm.url="http://$address:6820" --set config.slurm.allowPlainHttp=true --set 'config.namespaces={slurm-demo}' \
     --set 'config.identity[0].namespace=slurm-demo' --set 'config.identity[0].user=daemon' --wait
   kubectl label node --overwrite -l '!node-role.kubernetes.io/control-plane' slurm-sdk/external-node=
   echo "try: kubectl -n slurm-demo run hello --image=busybox --restart=Never -- sleep 60"

@@ -15,18 +15,28 @@ from typing import Any
 
 import msgspec
 from bridge_kubelet import EXIT, Kubelet
-from bridge_kubernetes import BRIDGE, USER, ControlPlane
+from bridge_kubernetes import BRIDGE, BRIDGE_USER, USER, ControlPlane
 from bridge_processes import Daemon, free_port
 from bridge_slurm import SlurmRest
 
-from slurm.bridge.kube import MERGE, STRATEGIC, Kube, KubeError
+from slurm.bridge.install import installation
+from slurm.bridge.kube import APPLY, MERGE, STRATEGIC, Kube, KubeError
 from slurm.bridge.kube_types import Node, Pod
+from slurm.bridge.manifests import webhooks
 from slurm.bridge.names import JOB
 from slurm.bridge.service import Bridge
 from slurm.bridge.settings import Settings, parse_settings
 from slurm.errors import RestError
 
 PATIENCE = 120.0
+_RBAC = "/apis/rbac.authorization.k8s.io/v1/"
+PLACES = {
+    "Namespace": "/api/v1/namespaces",
+    "ClusterRole": _RBAC + "clusterroles",
+    "ClusterRoleBinding": _RBAC + "clusterrolebindings",
+    "Role": _RBAC + "namespaces/{}/roles",
+    "RoleBinding": _RBAC + "namespaces/{}/rolebindings",
+}
 
 
 class Bed:
@@ -48,9 +58,33 @@ class Bed:
         await self.kube.ask(
             "POST", "/api/v1/namespaces", body={"metadata": {"name": self.namespace}}
         )
+        await self._rights()
         for number in range(nodes):
             await self.add_node(f"n{number}-{self.token}", cpu, gpus)
         self._tasks.append(asyncio.ensure_future(self.kubelet.run()))
+
+    async def _rights(self) -> None:
+        """What the bridge may do in the namespace: as shipped, for both modes."""
+        for body in installation(self.settings(mode="direct")):
+            if body["kind"] in ("Role", "RoleBinding"):
+                place = body["metadata"]["namespace"]
+                if place == self.namespace:
+                    await self.kube.ask("POST", PLACES[body["kind"]].format(place), body=body)
+
+    async def install(self, settings: Settings) -> None:
+        """The two registrations, as an administrator installs them: without an authority."""
+        if settings.registration == "bridge":
+            return
+        url = f"https://127.0.0.1:{self.webhook_port}"
+        for body in webhooks(settings, "", BRIDGE_USER, url=url):
+            plural = body["kind"].lower() + "s"
+            await self.kube.ask(
+                "PATCH",
+                f"/apis/admissionregistration.k8s.io/v1/{plural}/slurm-bridge",
+                body=body,
+                content_type=APPLY,
+                query={"fieldManager": "admin", "force": "true"},
+            )
 
     async def add_node(self, name: str, cpu: str = "8", gpus: int = 0) -> None:
         self.nodes.append(name)
@@ -83,7 +117,9 @@ class Bed:
         base: dict[str, Any] = {
             "slurm": {"url": self.slurm.url, "tokenFile": str(self.slurm.token_file)},
             "namespaces": [self.namespace],
-            "identity": [{"user": "1234", "allowAccounts": ["physics"]}],
+            "identity": [
+                {"user": "1234", "allowAccounts": ["physics"], "allowPartitions": ["urgent"]}
+            ],
             "nodes": {"label": self.label, "downAfter": 1.0},
             "poll": 0.2,
             "idlePoll": 0.5,
@@ -101,8 +137,10 @@ class Bed:
 
     async def bridge(self, only: str = "", holder: str = "", **changes: Any) -> RunningBridge:
         """Start a bridge as the bridge's own user, with the rights that it ships with."""
+        settings = self.settings(**changes)
+        await self.install(settings)
         bridge = Bridge(
-            self.settings(**changes),
+            settings,
             self.plane.access(BRIDGE),
             webhook_url=f"https://127.0.0.1:{self.webhook_port}",
             holder=holder,
@@ -350,6 +388,7 @@ class Program:
         return ["--webhook-url", f"https://127.0.0.1:{self.bed.webhook_port}"]
 
     async def start(self) -> None:
+        await self.bed.install(self.settings)
         self.daemon.start()
         port = self.settings.health_port
         await self.bed.until(lambda: self._ready(port), f"ready: {self.daemon.tail()}")

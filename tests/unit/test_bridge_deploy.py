@@ -9,10 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from slurm.bridge import install
 from slurm.bridge.certificates import Certificate, load, make_certificate
 from slurm.bridge.doctor import way_of
-from slurm.bridge.install import CLUSTER_RULES, HOME_RULES
+from slurm.bridge.install import installation, rights
 from slurm.bridge.kube_types import Pod
+from slurm.bridge.settings import EXAMPLE, Settings
 from slurm.cli import main
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -27,10 +29,50 @@ def test_the_kustomize_base_is_what_render_prints(capsys: pytest.CaptureFixture[
     )
 
 
-@pytest.mark.parametrize(("name", "rules"), [("cluster", CLUSTER_RULES), ("home", HOME_RULES)])
-def test_the_chart_gives_the_same_rights(name: str, rules: list[object]) -> None:
+@pytest.mark.parametrize(
+    "name", ["node", "pod", "binding", "daemon", "registration", "lease", "secret"]
+)
+def test_the_chart_gives_the_same_rights(name: str) -> None:
     file = DEPLOY / "helm" / "slurm-bridge" / "files" / f"{name}-rules.yaml"
-    assert msgspec.yaml.decode(file.read_bytes()) == rules
+    assert msgspec.yaml.decode(file.read_bytes()) == getattr(install, f"{name.upper()}_RULES")
+
+
+SHAPES = [
+    Settings(namespaces=["team-a", "team-b"]),
+    Settings(namespaces=["team-a"], mode="direct"),
+    Settings(namespaces=["team-a"], certificates="files"),
+    Settings(namespace_selector={"slurm": "yes"}),
+]
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("settings", SHAPES)
+def test_the_bridge_has_no_more_rights_than_it_needs(settings: Settings) -> None:
+    """pod author: with the bridge's token, reaches beyond its namespaces"""
+    everywhere = [rule for _, place, rules in rights(settings) if not place for rule in rules]
+    reach = {(verb, what) for r in everywhere for verb in r["verbs"] for what in r["resources"]}
+    if settings.namespaces:
+        assert not {what for _, what in reach} & {"pods", "pods/status", "pods/binding", "events"}
+    created = {what for verb, what in reach if verb in ("create", "update")}
+    assert created <= ({"events"} if settings.namespace_selector else set())
+    registrations = [r for r in everywhere if "admissionregistration.k8s.io" in r["apiGroups"]]
+    assert all(r["resourceNames"] == ["slurm-bridge"] for r in registrations)
+    assert all(r["verbs"] == ["patch"] for r in registrations)
+    assert bool(registrations) == (settings.certificates == "self")
+    every = [(place, rule) for _, place, rules in rights(settings) for rule in rules]
+    secrets = [(place, r) for place, r in every if "secrets" in r["resources"]]
+    assert {place for place, _ in secrets} <= {settings.namespace}
+    assert bool(secrets) == (settings.certificates == "self")
+    bindings = any("pods/binding" in rule["resources"] for _, rule in every)
+    assert bindings == (settings.mode == "direct")
+    assert not any("*" in rule[key] for _, rule in every for key in ("verbs", "resources"))
+
+
+def test_what_is_installed_holds_no_secret_and_no_address_without_tls() -> None:
+    text = msgspec.json.encode(installation(EXAMPLE)).decode()
+    assert '"kind":"Secret"' not in text
+    places = [DEPLOY / "helm" / "slurm-bridge" / "values.yaml", *DEPLOY.rglob("kustomization.yaml")]
+    assert all("http://" not in each for each in (text, *(p.read_text() for p in places)))
 
 
 def test_a_certificate_is_believed_by_who_believes_its_authority_and_is_renewed_in_time() -> None:

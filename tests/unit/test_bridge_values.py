@@ -8,7 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from slurm.bridge.admission import Question, mutate, read_question, validate
+from slurm.bridge.admission import (
+    DAEMON_SETS,
+    Question,
+    mutate,
+    read_question,
+    read_review,
+    validate,
+)
 from slurm.bridge.brakes import Breaker
 from slurm.bridge.feasibility import objection
 from slurm.bridge.identity import Requester, identify, possible
@@ -34,6 +41,7 @@ from slurm.bridge.nodes import (
     SetState,
     SetTaint,
     SlurmNode,
+    permanent,
     plan_node,
     shape_of,
 )
@@ -51,6 +59,12 @@ GRES = {"nvidia.com/gpu": "gpu"}
 def pod(spec: dict[str, Any] | None = None, **meta: Any) -> Pod:
     meta = {"name": "p", "namespace": "team", "uid": "u1", **meta}
     return msgspec.convert({"metadata": meta, "spec": spec or {}}, Pod, strict=False)
+
+
+def owned(uid: str, **more: Any) -> dict[str, Any]:
+    """The owner reference of a DaemonSet's pod."""
+    owner = {"kind": "DaemonSet", "apiVersion": "apps/v1", "name": "d", "controller": True}
+    return {"ownerReferences": [{**owner, "uid": uid, **more}]}
 
 
 def containers(*requests: dict[str, str]) -> list[dict[str, Any]]:
@@ -177,9 +191,11 @@ def test_annotations_choose_only_what_the_rule_allows(annotation: str) -> None:
 
 def test_the_scheduler_believes_only_an_identity_that_some_rule_gives() -> None:
     who = Requester("team")
-    assert possible(RULES, who, "alice", "chemistry")
-    assert not possible(RULES, who, "root", "")
-    assert not possible(RULES, Requester("other"), "alice", "physics")
+    assert possible(RULES, who, "alice", "chemistry", {}) == ""
+    assert possible(RULES, who, "root", "", {})
+    assert possible(RULES, who, "", "", {})
+    assert possible(RULES, Requester("other"), "alice", "physics", {})
+    assert possible(RULES, who, "alice", "physics", {"slurm-sdk/partition": "admins"})
 
 
 # ---- jobs ----------------------------------------------------------------------------------------
@@ -273,10 +289,25 @@ def test_a_labelled_node_is_made_in_slurm_with_an_address_and_what_it_can_give()
 
 
 def test_what_daemon_sets_ask_for_is_not_slurm_s() -> None:
-    owner = [{"kind": "DaemonSet", "name": "d", "controller": True}]
-    daemon = pod({"containers": containers({"cpu": "2", "memory": "1Gi"})}, ownerReferences=owner)
+    daemon = pod({"containers": containers({"cpu": "2", "memory": "1Gi"})}, **owned("d1"))
     other = pod({"containers": containers({"cpu": "2"})})
-    assert shape_of(node(), SETTINGS, [daemon, other]).cpus == 5
+    counted = permanent([daemon, other], {"d1"})
+    assert counted == [daemon]
+    assert shape_of(node(), SETTINGS, counted).cpus == 5
+
+
+@pytest.mark.attack
+def test_a_pod_that_only_says_that_a_daemon_set_owns_it_shrinks_no_node() -> None:
+    """pod author: shrinks nodes by pods with a forged owner"""
+    huge = {"containers": containers({"cpu": "7", "memory": "15Gi"})}
+    forged = [
+        pod(huge, **owned("made-up")),
+        pod(huge, **owned("")),
+        pod(huge, **owned("d1", apiVersion="evil.example/v1")),
+        pod(huge, **owned("d1", controller=False)),
+        pod(huge, labels={MANAGED: "true"}, **owned("d1")),
+    ]
+    assert permanent(forged, {"d1"}) == []
 
 
 def test_a_node_in_step_needs_nothing() -> None:
@@ -432,15 +463,25 @@ def test_a_pod_that_cannot_be_placed_is_refused_with_the_reason(manifest: Pod, w
     assert words in answer.message
 
 
-def test_a_daemon_set_s_pod_is_left_alone_but_not_one_that_only_says_so() -> None:
-    owner = [{"kind": "DaemonSet", "name": "d", "controller": True}]
-    controller = "system:serviceaccount:kube-system:daemon-set-controller"
-    assert mutate(create(pod(ownerReferences=owner), controller), CONFIG).patch == []
-    assert mutate(create(pod(ownerReferences=owner)), CONFIG).patch
+def test_only_a_verified_daemon_set_s_pod_from_its_controller_is_left_alone() -> None:
+    made = pod(**owned("d1"))
+    assert mutate(create(made, DAEMON_SETS, daemon=True), CONFIG).patch == []
+    # Its namespace is not listed, its owner was not found, or somebody else makes it.
+    assert mutate(create(made, DAEMON_SETS), CONFIG).patch
+    assert mutate(create(made, daemon=True), CONFIG).patch
+    assert mutate(create(made), CONFIG).patch
+    assert not validate(create(made, DAEMON_SETS), CONFIG, BRIDGE).allowed
+
+
+def test_a_kubelet_adds_the_pods_of_its_own_files_and_no_others() -> None:
+    mirror = pod(annotations={"kubernetes.io/config.mirror": "hash"})
+    assert mutate(create(mirror, "system:node:w1"), CONFIG).patch == []
+    assert mutate(create(mirror), CONFIG).patch
+    assert mutate(create(pod(), "system:node:w1"), CONFIG).patch
 
 
 def test_what_an_owner_s_annotations_ask_for_is_checked_and_copied() -> None:
-    asks = {"slurm-sdk/partition": "gpu"}
+    asks = {"slurm-sdk/timelimit": "30"}
     answer = mutate(create(pod(), inherited=asks), CONFIG)
     assert any(asks.items() <= p["value"].items() for p in answer.patch if "annot" in p["path"])
     assert not mutate(create(pod(), inherited={"slurm-sdk/user-id": "root"}), CONFIG).allowed
@@ -451,7 +492,9 @@ def test_what_an_owner_s_annotations_ask_for_is_checked_and_copied() -> None:
     [admitted(labels={JOB: "9"}), admitted(annotations={USER: "root"}),
      admitted(schedulingGates=[]),
      admitted(annotations={HELD: "x"}), admitted(annotations={"slurm-sdk/priority": "9"}),
-     admitted(annotations={"slurm-sdk/partition": "a b"})],
+     admitted(annotations={"slurm-sdk/partition": "a b"}),
+     admitted(annotations={"slurm-sdk/partition": "admins"}),
+     admitted(annotations={"slurm-sdk/qos": "free"})],
 )  # fmt: skip
 def test_nobody_but_the_bridge_changes_what_admission_wrote(new: Pod) -> None:
     assert not validate(update(admitted(), new), CONFIG, BRIDGE).allowed
@@ -461,7 +504,9 @@ def test_nobody_but_the_bridge_changes_what_admission_wrote(new: Pod) -> None:
 def test_a_user_may_release_a_held_pod_and_choose_another_partition() -> None:
     held = admitted(annotations={HELD: "job 7 was cancelled"})
     new = admitted(annotations={"slurm-sdk/partition": "long"})
-    assert validate(update(held, new), CONFIG, BRIDGE).allowed
+    listed = Settings(namespaces=["team"], identity=[Rule(user="alice", allow_partitions=["long"])])
+    assert validate(update(held, new), listed, BRIDGE).allowed
+    assert not validate(update(held, new), CONFIG, BRIDGE).allowed
 
 
 def test_a_placed_pod_cannot_be_resized() -> None:
@@ -471,6 +516,7 @@ def test_a_placed_pod_cannot_be_resized() -> None:
 
 def test_a_question_is_read_from_the_api_server_s_json() -> None:
     request = {
+        "uid": "r1",
         "operation": "CREATE",
         "namespace": "team",
         "userInfo": {"username": "bob", "groups": ["people"]},
@@ -479,7 +525,7 @@ def test_a_question_is_read_from_the_api_server_s_json() -> None:
             "spec": {"containers": []},
         },
     }
-    question = read_question(request, {})
+    question = read_question(read_review(json.dumps({"request": request}).encode()), {})
     assert (question.user, question.groups, question.pod.metadata.name) == ("bob", ("people",), "p")
 
 
@@ -499,7 +545,10 @@ def test_a_pod_s_own_affinity_terms_each_get_the_node() -> None:
     ("text", "words"),
     [("slurm: {ulr: x}", "ulr"), ("mode: fast", "mode"), ("identity: [{namespace: a}]", "rule 1"),
      ("namespaces: [a]\nnamespaceSelector: {b: c}", "both"),
-     ("failurePolicy: Ignore\nnodes: {taint: none}", "without a taint"), ("{", "line")],
+     ("failurePolicy: Ignore\nnodes: {taint: none}", "without a taint"), ("{", "line"),
+     ("slurm: {url: 'http://slurm.example:6820'}", "unencrypted"),
+     ("slurm: {url: 'http://127.0.0.1.evil.example:6820'}", "unencrypted"),
+     ("slurm: {url: 'https://u:pw@slurm.example'}", "a password")],
 )  # fmt: skip
 def test_a_wrong_configuration_is_refused_with_its_place(text: str, words: str) -> None:
     with pytest.raises(ConfigError) as refused:

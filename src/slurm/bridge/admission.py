@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from slurm.bridge.identity import Requester, identify
+from slurm.bridge.identity import Requester, identify, possible
 from slurm.bridge.kube_types import Pod
 from slurm.bridge.names import (
     ACCOUNT,
@@ -23,13 +23,15 @@ from slurm.bridge.names import (
     TAINT,
     USER,
 )
-from slurm.bridge.parameters import PARAMETERS, asked, problems
+from slurm.bridge.parameters import PARAMETERS, asked, fields, problems
 from slurm.bridge.settings import Settings
-from slurm.bridge.translation import requests_of
+from slurm.bridge.sizes import Contradiction, sizes_of
+from slurm.bridge.translation import needs_of, requests_of
 from slurm.errors import nearest
 
-_DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
+DAEMON_SETS = "system:serviceaccount:kube-system:daemon-set-controller"
 _KUBELETS = "system:node:"
+_MIRROR = "kubernetes.io/config.mirror"
 Patch = list[dict[str, Any]]
 
 
@@ -45,6 +47,8 @@ class Question:
     old: Pod | None = None
     subresource: str = ""
     inherited: Mapping[str, str] = field(default_factory=dict)
+    # A DaemonSet of a listed namespace controls the pod: read and verified, not said by the pod.
+    daemon: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,19 +60,50 @@ class Answer:
     patch: Patch = field(default_factory=list)
 
 
-def read_question(request: Mapping[str, Any], inherited: Mapping[str, str]) -> Question:
-    """The question in an AdmissionReview's request."""
-    who = request.get("userInfo") or {}
-    old = request.get("oldObject")
+class _Who(msgspec.Struct, frozen=True):
+    username: str = ""
+    groups: list[str] = msgspec.field(default_factory=list)
+
+
+class Request(msgspec.Struct, frozen=True):
+    """The request of an AdmissionReview, its objects still unread."""
+
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    subResource: str = ""
+    userInfo: _Who = msgspec.field(default_factory=_Who)
+    object: msgspec.Raw = msgspec.Raw(b"null")
+    oldObject: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Review(msgspec.Struct, frozen=True):
+    request: Request
+
+
+_REVIEWS = msgspec.json.Decoder(_Review, strict=False)
+
+
+def read_review(content: bytes) -> Request:
+    """The request in an AdmissionReview; raises `msgspec.MsgspecError` for anything else."""
+    return _REVIEWS.decode(content).request
+
+
+def read_question(
+    request: Request, inherited: Mapping[str, str], *, daemon: bool = False
+) -> Question:
+    """The question in a request; raises `msgspec.MsgspecError` where there is no pod in it."""
+    old = msgspec.json.decode(request.oldObject, type=Pod | None, strict=False)
     return Question(
-        operation=str(request.get("operation")),
-        namespace=str(request.get("namespace") or ""),
-        user=str(who.get("username") or ""),
-        groups=tuple(who.get("groups") or ()),
-        pod=msgspec.convert(request["object"], Pod, strict=False),
-        old=msgspec.convert(old, Pod, strict=False) if old else None,
-        subresource=str(request.get("subResource") or ""),
+        operation=request.operation,
+        namespace=request.namespace,
+        user=request.userInfo.username,
+        groups=tuple(request.userInfo.groups),
+        pod=msgspec.json.decode(request.object, type=Pod, strict=False),
+        old=old,
+        subresource=request.subResource,
         inherited=inherited,
+        daemon=daemon,
     )
 
 
@@ -84,8 +119,10 @@ def mutate(question: Question, settings: Settings) -> Answer:
         question.user,
         question.groups,
     )
-    identity = identify(settings.identity, who, annotations)
+    own = settings.slurm.partition or ""
+    identity = identify(settings.identity, who, annotations, own)
     wrong = [*_preset(pod), *_unsupported(pod, settings), *problems(annotations)]
+    wrong += _contradiction(pod, annotations, settings)
     wrong += [identity.problem] if identity.problem else []
     if wrong:
         return _refusal(wrong)
@@ -114,12 +151,14 @@ def validate(question: Question, settings: Settings, bridge: str) -> Answer:
         return _refusal(
             ["a pod placed by Slurm cannot be resized: its node was chosen for its size"]
         )
-    return _refusal(_changes(pod, old))
+    return _refusal(_changes(pod, old, settings))
 
 
 def _left_alone(question: Question) -> bool:
-    """Pods that belong to nodes, not to users: a DaemonSet's, and a kubelet's own."""
-    return question.user == _DAEMON_SETS or question.user.startswith(_KUBELETS)
+    """Pods that belong to nodes, not to users: a listed DaemonSet's, and a kubelet's own files."""
+    if question.user.startswith(_KUBELETS):
+        return _MIRROR in question.pod.metadata.annotations
+    return question.daemon and question.user == DAEMON_SETS
 
 
 def _preset(pod: Pod) -> list[str]:
@@ -161,7 +200,16 @@ def _unsupported(pod: Pod, settings: Settings) -> list[str]:
     return wrong
 
 
-def _changes(pod: Pod, old: Pod) -> list[str]:
+def _contradiction(pod: Pod, annotations: Mapping[str, str], settings: Settings) -> list[str]:
+    """What annotations and requests say that cannot both hold."""
+    try:
+        sizes_of([needs_of(pod, settings.nodes.gres)], fields(annotations))
+    except (Contradiction, ValueError) as error:
+        return [str(error.message if isinstance(error, Contradiction) else error)]
+    return []
+
+
+def _changes(pod: Pod, old: Pod, settings: Settings) -> list[str]:
     """What an update changes that only the bridge may change."""
     wrong = []
     for label in sorted(RESERVED_LABELS):
@@ -181,7 +229,13 @@ def _changes(pod: Pod, old: Pod) -> list[str]:
         for name in sorted(changed)
         if name in PARAMETERS and PARAMETERS[name].guarded
     ]
-    return [*wrong, *(problems(now) if changed else [])]
+    if not changed:
+        return wrong
+    who = Requester(pod.metadata.namespace, pod.spec.serviceAccountName or "default")
+    user, account, own = now.get(USER, ""), now.get(ACCOUNT, ""), settings.slurm.partition or ""
+    beyond = possible(settings.identity, who, user, account, now, own)
+    wrong += [*problems(now), *_contradiction(pod, now, settings), *([beyond] if beyond else [])]
+    return wrong
 
 
 def _refusal(wrong: list[str]) -> Answer:

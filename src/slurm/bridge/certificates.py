@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from slurm.bridge.kube import Kube, KubeError
+from slurm.bridge.paths import api_path
 
 log = logging.getLogger("slurm.bridge.certificates")
 
@@ -153,7 +154,7 @@ class CertificateSecret:
 
     def __init__(self, kube: Kube, namespace: str, names: Sequence[str]) -> None:
         self._kube, self._names = kube, list(names)
-        self._path = f"/api/v1/namespaces/{namespace}/secrets"
+        self._namespace = namespace
 
     async def current(self) -> Certificate:
         """The one that is there, or a new one where it is missing, of other names, or old.
@@ -172,9 +173,12 @@ class CertificateSecret:
                 return made
         raise KubeError("the webhook's certificate could not be kept: others write it all the time")
 
+    def _path(self, name: str = "") -> str:
+        return api_path("secrets", namespace=self._namespace, name=name)
+
     async def _read(self) -> dict[str, Any] | None:
         try:
-            content = await self._kube.ask("GET", f"{self._path}/{_SECRET}")
+            content = await self._kube.ask("GET", self._path(_SECRET))
         except KubeError as error:
             if error.status == 404:
                 return None
@@ -188,7 +192,7 @@ class CertificateSecret:
             "type": "kubernetes.io/tls",
         }
         body["data"] = made.data()
-        method, path = ("PUT", f"{self._path}/{_SECRET}") if secret else ("POST", self._path)
+        method, path = ("PUT", self._path(_SECRET)) if secret else ("POST", self._path())
         try:
             await self._kube.ask(method, path, body=body)
         except KubeError as error:

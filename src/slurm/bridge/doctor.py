@@ -14,10 +14,11 @@ from slurm.bridge.actions import JobView
 from slurm.bridge.gang import STATES, job_of
 from slurm.bridge.kube import Access, Kube, KubeError
 from slurm.bridge.kube_types import Node, Pod
-from slurm.bridge.manifests import WEBHOOK_NAME, failure_policy
+from slurm.bridge.manifests import ADMISSION, WEBHOOK_NAME, failure_policy
 from slurm.bridge.metrics import Metrics
 from slurm.bridge.names import ACCOUNT, CONDITION, GATE, HELD, MANAGED, NODE, USER
 from slurm.bridge.nodes import SlurmNode, shape_of, slurm_name
+from slurm.bridge.paths import BadName, api_path
 from slurm.bridge.service import cluster_identity
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
@@ -85,7 +86,7 @@ def _identity(settings: Settings) -> Finding:
 
 
 async def _webhook(kube: Kube) -> list[Finding]:
-    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/" + WEBHOOK_NAME
+    path = api_path("mutatingwebhookconfigurations", api=ADMISSION, name=WEBHOOK_NAME)
     try:
         await kube.ask("GET", path)
     except KubeError as error:
@@ -94,7 +95,7 @@ async def _webhook(kube: Kube) -> list[Finding]:
 
 
 async def _nodes(kube: Kube) -> list[Node]:
-    rows: list[Any] = msgspec.json.decode(await kube.ask("GET", "/api/v1/nodes"))["items"]
+    rows: list[Any] = msgspec.json.decode(await kube.ask("GET", api_path("nodes")))["items"]
     return msgspec.convert(rows, list[Node], strict=False)
 
 
@@ -132,8 +133,9 @@ async def explain_pod(settings: Settings, access: Access, namespace: str, name: 
     """The pod's way, step by step, and what comes next."""
     async with _both(settings, access) as (kube, slurm):
         try:
-            content = await kube.ask("GET", f"/api/v1/namespaces/{namespace}/pods/{name}")
-        except KubeError as error:
+            path = api_path("pods", namespace=namespace, name=name)
+            content = await kube.ask("GET", path)
+        except (BadName, KubeError) as error:
             return [f"pod {namespace}/{name}: {error.message}"]
         pod = msgspec.json.decode(content, type=Pod, strict=False)
         number = job_of(pod)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from slurm.bridge.names import PREFIX
-from slurm.bridge.parameters import asked
+from slurm.bridge.parameters import PARAMETERS, asked
 from slurm.bridge.settings import Rule
+
+_ANY = "*"
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,13 @@ class Identity:
     problem: str = ""
 
 
-def identify(rules: Sequence[Rule], who: Requester, annotations: Mapping[str, str]) -> Identity:
-    """The identity that the first fitting rule gives, with the annotations' choice checked."""
+def identify(
+    rules: Sequence[Rule], who: Requester, annotations: Mapping[str, str], partition: str = ""
+) -> Identity:
+    """The identity that the first fitting rule gives, with the annotations' choice checked.
+
+    `partition` is the bridge's own, which everybody may name.
+    """
     rule = next((r for r in rules if _fits(r, who)), None)
     if rule is None:
         return Identity(
@@ -39,31 +46,62 @@ def identify(rules: Sequence[Rule], who: Requester, annotations: Mapping[str, st
             f"{who.service_account!r} to a Slurm user; ask who runs the bridge to add one"
         )
     wanted = asked(annotations)
-    if "group-id" in wanted:
-        return Identity(problem=f"annotation {PREFIX}group-id: Slurm takes the user's own group")
-    if "priority" in wanted and not rule.allow_priority:
-        return Identity(problem=f"annotation {PREFIX}priority is not allowed here; use nice or qos")
     user, wrong = _choice("user-id", wanted.get("user-id"), rule.user, rule.allow_users)
     account, other = _choice("account", wanted.get("account"), rule.account, rule.allow_accounts)
     if not user and not wrong:
         wrong = (
             f"choose a Slurm user with annotation {PREFIX}user-id: {', '.join(rule.allow_users)}"
         )
-    return Identity(user, account, "; ".join(filter(None, (wrong, other))))
+    problems = [*filter(None, (wrong, other)), *_beyond(rule, wanted, partition)]
+    return Identity(user, account, "; ".join(problems))
 
 
-def possible(rules: Sequence[Rule], who: Requester, user: str, account: str) -> bool:
-    """Whether some rule for this namespace and service account may have given this identity.
+def possible(
+    rules: Sequence[Rule],
+    who: Requester,
+    user: str,
+    account: str,
+    annotations: Mapping[str, str],
+    partition: str = "",
+) -> str:
+    """Why no rule for this namespace and service account gives this identity these wishes; or "".
 
-    The scheduler asks it again of what admission wrote, in case something got past admission.
+    It is asked where annotations change, and again before a job is submitted, in case something
+    got past admission.
     """
-    return any(
-        fnmatchcase(who.namespace, r.namespace)
-        and fnmatchcase(who.service_account, r.service_account)
-        and user in (r.user, *r.allow_users)
-        and account in (r.account, *r.allow_accounts)
-        for r in rules
-    )
+    giving = [
+        rule
+        for rule in rules
+        if fnmatchcase(who.namespace, rule.namespace)
+        and fnmatchcase(who.service_account, rule.service_account)
+        and user in (rule.user, *rule.allow_users)
+        and account in (rule.account, *rule.allow_accounts)
+    ]
+    if not giving or not user:
+        return f"no rule here gives Slurm user {user[:80]!r} with account {account[:80]!r}"
+    wrong = [list(_beyond(rule, asked(annotations), partition)) for rule in giving]
+    return "" if [] in wrong else "; ".join(wrong[0])
+
+
+def _beyond(rule: Rule, wanted: Mapping[str, str], partition: str) -> Iterator[str]:
+    """What annotations ask for that the rule does not list."""
+    if "group-id" in wanted:
+        yield f"annotation {PREFIX}group-id: Slurm takes the user's own group"
+    if "priority" in wanted and not rule.allow_priority:
+        yield f"annotation {PREFIX}priority is not allowed here; use nice"
+    for name, text in wanted.items():
+        key = PARAMETERS[name].listed if name in PARAMETERS else ""
+        if not key:
+            continue
+        listed: list[str] = getattr(rule, key)
+        own = [partition] if name == "partition" and partition else []
+        unknown = [v for v in text.strip().split(",") if v not in (*own, *listed)]
+        if unknown and _ANY not in listed:
+            may = ", ".join((*own, *listed)) or "none"
+            yield (
+                f"annotation {PREFIX}{name}: {unknown[0][:80]!r} is not allowed here; "
+                f"allowed: {may}"
+            )
 
 
 def _fits(rule: Rule, who: Requester) -> bool:

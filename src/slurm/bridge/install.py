@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from slurm.bridge.manifests import REGISTRATIONS, WEBHOOK_NAME, webhooks, writes_registration
 from slurm.bridge.settings import Settings
 
 NAME = "slurm-bridge"
@@ -15,23 +16,25 @@ _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 _TOKEN_DIR = "/var/run/secrets/slurm"
 
-# What the bridge may do, and nothing more; the tests run it with these.
-CLUSTER_RULES: list[dict[str, Any]] = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, "patch", "delete"]},
-    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+# What the bridge may do, and nothing more; the tests run it with these. On all nodes:
+NODE_RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "patch"]},
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {
         "apiGroups": [""],
         "resources": ["namespaces"],
         "resourceNames": ["kube-system"],
         "verbs": ["get"],
     },
+]
+# In the namespaces that opted in:
+POD_RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": [*_READ, "patch", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
     {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": ["get"]},
     {
         "apiGroups": ["apps"],
-        "resources": ["replicasets", "deployments", "statefulsets"],
+        "resources": ["replicasets", "deployments", "statefulsets", "daemonsets"],
         "verbs": ["get"],
     },
     {"apiGroups": ["jobset.x-k8s.io"], "resources": ["jobsets"], "verbs": ["get"]},
@@ -45,24 +48,34 @@ CLUSTER_RULES: list[dict[str, Any]] = [
         "resources": ["podgroups"],
         "verbs": _READ,
     },
+]
+# There, where `mode` is direct:
+BINDING_RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods/binding"], "verbs": ["create"]},
+]
+# Where DaemonSets are the nodes' own:
+DAEMON_RULES: list[dict[str, Any]] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["get", "list"]},
+]
+# On the two registrations that were installed beside it, where the certificate is its own:
+REGISTRATION_RULES: list[dict[str, Any]] = [
     {
         "apiGroups": ["admissionregistration.k8s.io"],
-        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-        "resourceNames": [NAME],
-        "verbs": ["get", "patch"],
-    },
-    {
-        "apiGroups": ["admissionregistration.k8s.io"],
-        "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"],
-        "verbs": ["create"],
+        "resources": list(REGISTRATIONS),
+        "resourceNames": [WEBHOOK_NAME],
+        "verbs": ["patch"],
     },
 ]
-HOME_RULES: list[dict[str, Any]] = [
+# At home; the Secret is its own certificate's:
+LEASE_RULES: list[dict[str, Any]] = [
     {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
         "verbs": ["get", "create", "update"],
     },
+]
+SECRET_RULES: list[dict[str, Any]] = [
     {
         "apiGroups": [""],
         "resources": ["secrets"],
@@ -73,27 +86,54 @@ HOME_RULES: list[dict[str, Any]] = [
 ]
 
 
+def rights(settings: Settings) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """Name, namespace ("" is everywhere) and rules of each role that the bridge has."""
+    pods = POD_RULES + (BINDING_RULES if settings.mode == "direct" else [])
+    everywhere = NODE_RULES + (REGISTRATION_RULES if writes_registration(settings) else [])
+    roles = [(NAME, "", everywhere + (pods if settings.namespace_selector else []))]
+    roles += [(NAME + "-pods", place, pods) for place in settings.namespaces]
+    listed = settings.nodes.daemon_set_namespaces
+    roles += [(NAME + "-daemons", place, DAEMON_RULES) for place in listed]
+    own = SECRET_RULES if settings.certificates == "self" else []
+    return [*roles, (NAME, settings.namespace, LEASE_RULES + own)]
+
+
 def installation(settings: Settings, image: str = IMAGE, replicas: int = 2) -> list[dict[str, Any]]:
     """All objects, in an order in which they can be created."""
     home = settings.namespace
     here = {"name": NAME, "namespace": home, "labels": _LABELS}
-    everywhere = {"name": NAME, "labels": _LABELS}
-    subject = [{"kind": "ServiceAccount", "name": NAME, "namespace": home}]
     config = msgspec.yaml.encode(_chosen(settings)).decode()
     ports = [{"name": "webhook", "port": 443, "targetPort": "webhook"}]
     budget = {"minAvailable": 1, "selector": {"matchLabels": _LABELS}}
     return [
         _object("v1", "Namespace", {"name": home}),
         _object("v1", "ServiceAccount", here),
-        _object(f"{_RBAC}/v1", "ClusterRole", everywhere, rules=CLUSTER_RULES),
-        _binding("ClusterRole", everywhere, subject),
-        _object(f"{_RBAC}/v1", "Role", here, rules=HOME_RULES),
-        _binding("Role", here, subject),
+        *(each for role in rights(settings) for each in _role(*role, home)),
         _object("v1", "ConfigMap", here, data={"config.yaml": config}),
         _object("v1", "Service", here, spec={"selector": _LABELS, "ports": ports}),
         _object("policy/v1", "PodDisruptionBudget", here, spec=budget),
         _object("apps/v1", "Deployment", here, spec=_deployment(settings, image, replicas)),
+        # Last: from here on pods wait for the bridge.
+        *(
+            {**body, "metadata": {**body["metadata"], "labels": _LABELS}}
+            for body in webhooks(settings, "", f"system:serviceaccount:{home}:{NAME}")
+        ),
     ]
+
+
+def _role(
+    name: str, namespace: str, rules: list[dict[str, Any]], home: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A role with its binding to the bridge."""
+    kind = "Role" if namespace else "ClusterRole"
+    place = {"namespace": namespace} if namespace else {}
+    meta = {"name": name, **place, "labels": _LABELS}
+    reference = {"apiGroup": _RBAC, "kind": kind, "name": name}
+    subject = {"kind": "ServiceAccount", "name": NAME, "namespace": home}
+    return (
+        _object(f"{_RBAC}/v1", kind, meta, rules=rules),
+        _object(f"{_RBAC}/v1", kind + "Binding", meta, roleRef=reference, subjects=[subject]),
+    )
 
 
 def _chosen(settings: Settings) -> dict[str, Any]:
@@ -105,11 +145,6 @@ def _chosen(settings: Settings) -> dict[str, Any]:
 
 def _object(version: str, kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
     return {"apiVersion": version, "kind": kind, "metadata": metadata, **rest}
-
-
-def _binding(kind: str, metadata: dict[str, Any], subjects: list[Any]) -> dict[str, Any]:
-    role = {"apiGroup": _RBAC, "kind": kind, "name": NAME}
-    return _object(f"{_RBAC}/v1", kind + "Binding", metadata, roleRef=role, subjects=subjects)
 
 
 def _deployment(settings: Settings, image: str, replicas: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from slurm.bridge.kube_types import ListMeta, Meta
 from slurm.errors import ConfigError, SlurmError
@@ -183,7 +184,7 @@ class Kube:
             headers["Authorization"] = f"Bearer {token}"
         return self._session.request(
             method,
-            self.access.url + path,
+            URL(self.access.url + path, encoded=True),
             data=data,
             params=query,
             headers=headers,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from slurm.bridge.kube import Kube, KubeError
+from slurm.bridge.paths import api_path
 from slurm.errors import SlurmError
 
 log = logging.getLogger("slurm.bridge.lease")
@@ -31,7 +32,10 @@ class Lease:
 
     def __init__(self, kube: Kube, namespace: str, name: str, holder: str, seconds: float) -> None:
         self._kube, self._name, self.holder, self._seconds = kube, name, holder, seconds
-        self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._all = api_path("leases", api="coordination.k8s.io/v1", namespace=namespace)
+        self._path = api_path(
+            "leases", api="coordination.k8s.io/v1", namespace=namespace, name=name
+        )
         self._valid_until = 0.0
         self._seen: tuple[str, float] = ("", 0.0)
         self.gained = asyncio.Event()
@@ -80,7 +84,7 @@ class Lease:
             if error.status != 404:
                 raise
             body = {"metadata": {"name": self._name}, "spec": self._spec(0)}
-            return await self._write("POST", self._path, body)
+            return await self._write("POST", self._all, body)
         spec, version = lease.get("spec") or {}, lease["metadata"]["resourceVersion"]
         if version != self._seen[0]:
             self._seen = (version, time.monotonic())
@@ -91,11 +95,10 @@ class Lease:
             return False
         turns = int(spec.get("leaseTransitions") or 0) + (0 if mine else 1)
         lease["spec"] = {**spec, **self._spec(turns)}
-        return await self._write("PUT", f"{self._path}/{self._name}", lease)
+        return await self._write("PUT", self._path, lease)
 
     async def _get(self) -> dict[str, Any]:
-        path = f"{self._path}/{self._name}"
-        content = await self._kube.ask("GET", path, timeout=self._seconds / 3)
+        content = await self._kube.ask("GET", self._path, timeout=self._seconds / 3)
         value: dict[str, Any] = msgspec.json.decode(content)
         return value
 
@@ -125,6 +128,6 @@ class Lease:
             lease = await self._get()
             if lease["spec"].get("holderIdentity") == self.holder:
                 lease["spec"]["holderIdentity"] = ""
-                await self._write("PUT", f"{self._path}/{self._name}", lease)
+                await self._write("PUT", self._path, lease)
         except KubeError as error:
             log.info("lease: not given back: %s", error)

@@ -11,6 +11,9 @@ from slurm.bridge.names import TAINT
 from slurm.bridge.settings import Settings
 
 WEBHOOK_NAME = "slurm-bridge"
+HOOK = "pods.bridge.slurm-sdk"
+ADMISSION = "admissionregistration.k8s.io/v1"
+REGISTRATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _TIMEOUT_S = 5
 
 
@@ -37,6 +40,11 @@ def failure_policy(settings: Settings, nodes: Iterable[Node]) -> str:
     return "Ignore" if settings.failure_policy == "Ignore" and mine and kept else "Fail"
 
 
+def writes_registration(settings: Settings) -> bool:
+    """Whether the bridge changes registrations that were installed beside it."""
+    return settings.certificates == "self" or settings.failure_policy == "Ignore"
+
+
 def webhooks(
     settings: Settings, authority: str, bridge: str, *, url: str = "", policy: str = "Fail"
 ) -> list[dict[str, Any]]:
@@ -47,7 +55,7 @@ def webhooks(
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
     others = f"request.userInfo.username != {json.dumps(bridge)}"
     hook = {
-        "name": "pods.bridge.slurm-sdk",
+        "name": HOOK,
         "namespaceSelector": selector(settings),
         "failurePolicy": policy,
         "sideEffects": "None",
@@ -70,7 +78,7 @@ def webhooks(
     }
     return [
         {
-            "apiVersion": "admissionregistration.k8s.io/v1",
+            "apiVersion": ADMISSION,
             "kind": f"{kind}WebhookConfiguration",
             "metadata": {"name": WEBHOOK_NAME},
             "webhooks": [each],
@@ -80,7 +88,8 @@ def webhooks(
 
 
 def _client(settings: Settings, authority: str, url: str, path: str) -> dict[str, Any]:
+    bundle = {"caBundle": authority} if authority else {}
     if url:
-        return {"url": url.rstrip("/") + path, "caBundle": authority}
+        return {"url": url.rstrip("/") + path, **bundle}
     service = {"name": settings.service, "namespace": settings.namespace, "path": path, "port": 443}
-    return {"service": service, "caBundle": authority}
+    return {"service": service, **bundle}

@@ -11,9 +11,11 @@ import msgspec
 
 from slurm.bridge import nodes as n
 from slurm.bridge.kube import MERGE, Kube, KubeError
-from slurm.bridge.kube_types import Node, Pod
+from slurm.bridge.kube_types import Meta, Node, Pod
 from slurm.bridge.lease import NotLeader
 from slurm.bridge.names import FIELD_MANAGER, TAINT
+from slurm.bridge.owners import controller_of, is_daemon
+from slurm.bridge.paths import api_path
 from slurm.bridge.settings import Settings
 from slurm.bridge.slurm_jobs import SlurmJobs
 from slurm.bridge.tasks import woken
@@ -27,6 +29,14 @@ _ROUND_S = 5.0
 
 class _Pods(msgspec.Struct):
     items: list[Pod]
+
+
+class _Set(msgspec.Struct):
+    metadata: Meta
+
+
+class _Sets(msgspec.Struct):
+    items: list[_Set]
 
 
 class NodeSync:
@@ -44,6 +54,7 @@ class NodeSync:
         self._fence, self._known = fence, known
         self._nodes: dict[str, Node] = {}
         self._unready: dict[str, float] = {}
+        self._daemons: dict[str, frozenset[str]] = {}
         self._wake = asyncio.Event()
 
     def changed(self, old: Node | None, new: Node | None) -> None:
@@ -72,6 +83,7 @@ class NodeSync:
                 await asyncio.sleep(0.1)  # several changes at once are one round
 
     async def _round(self) -> None:
+        self._daemons.clear()
         there = await self._slurm.nodes()
         self._known(set(there))
         settings, now = self._settings.nodes, time.monotonic()
@@ -93,15 +105,29 @@ class NodeSync:
                 await self._try(action)
 
     async def _standing(self, node: Node | None, slurm: n.SlurmNode | None) -> list[Pod]:
-        """The pods on a node, asked for only where its shape is about to be decided anew."""
+        """The DaemonSets' pods on a node, asked for only where its shape may have changed."""
         label = self._settings.nodes.label
         if node is None or label not in node.metadata.labels:
             return []
         if slurm is not None and n.shape_of(node, self._settings.nodes).fits(slurm):
             return []
         query = {"fieldSelector": f"spec.nodeName={node.metadata.name}"}
-        content = await self._kube.ask("GET", "/api/v1/pods", query=query)
-        return msgspec.json.decode(content, type=_Pods, strict=False).items
+        found: list[Pod] = []
+        for namespace in self._settings.nodes.daemon_set_namespaces:
+            path = api_path("pods", namespace=namespace)
+            content = await self._kube.ask("GET", path, query=query)
+            pods = msgspec.json.decode(content, type=_Pods, strict=False).items
+            if any(is_daemon(controller_of(pod.metadata)) for pod in pods):
+                found += n.permanent(pods, await self._daemon_sets(namespace))
+        return found
+
+    async def _daemon_sets(self, namespace: str) -> frozenset[str]:
+        """The uids of the DaemonSets there, asked for once in a round."""
+        if namespace not in self._daemons:
+            path = api_path("daemonsets", api="apps/v1", namespace=namespace)
+            rows = msgspec.json.decode(await self._kube.ask("GET", path), type=_Sets).items
+            self._daemons[namespace] = frozenset(row.metadata.uid for row in rows)
+        return self._daemons[namespace]
 
     async def _try(self, action: n.NodeAction) -> None:
         self._fence()
@@ -140,7 +166,7 @@ class NodeSync:
     async def _patch(self, node: Node, body: object) -> None:
         await self._kube.ask(
             "PATCH",
-            f"/api/v1/nodes/{node.metadata.name}",
+            api_path("nodes", name=node.metadata.name),
             body=body,
             content_type=MERGE,
             query={"fieldManager": FIELD_MANAGER},

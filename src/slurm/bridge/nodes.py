@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 
 from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.names import MANAGED, PARTITIONS, REASON, SLURM_NAME, TAINT, TOPOLOGY
+from slurm.bridge.owners import controller_of, is_daemon
 from slurm.bridge.quantities import MIB, quantity
 from slurm.bridge.settings import NodeSettings
 from slurm.bridge.translation import requests_of
@@ -88,9 +89,9 @@ class Shape:
 
 
 def shape_of(node: Node, settings: NodeSettings, standing: Iterable[Pod] = ()) -> Shape:
-    """What Slurm may count on: allocatable, less what is reserved and what DaemonSets ask for."""
+    """What Slurm may count on: allocatable, less what is reserved and what is `standing` there."""
     have = {name: quantity(value) for name, value in node.status.allocatable.items()}
-    own = [requests_of(p) for p in standing if _permanent(p)]
+    own = [requests_of(p) for p in standing]
     taken = {n: sum((o.get(n, Decimal(0)) for o in own), Decimal(0)) for n in ("cpu", "memory")}
     cpu = have.get("cpu", Decimal(0)) - taken["cpu"] - quantity(settings.reserve_cpu)
     memory = have.get("memory", Decimal(0)) - taken["memory"] - quantity(settings.reserve_memory)
@@ -251,10 +252,21 @@ def _taint_change(node: Node, settings: NodeSettings) -> list[NodeAction]:
     return [] if _taint(node) == wanted else [SetTaint(node, wanted)]
 
 
-def _permanent(pod: Pod) -> bool:
-    """Whether a pod stays on its node as long as the node is there, without being Slurm's."""
-    owners: Mapping[str, bool] = {o.kind: o.controller for o in pod.metadata.ownerReferences}
-    return "DaemonSet" in owners and MANAGED not in pod.metadata.labels and not pod.over
+def permanent(pods: Iterable[Pod], daemon_sets: Collection[str]) -> list[Pod]:
+    """The pods that stay as long as their node does, without being Slurm's.
+
+    `daemon_sets` are the uids of those that count and are there: what a pod says of its owner alone
+    takes nothing from a node.
+    """
+    return [
+        pod
+        for pod in pods
+        if (owner := controller_of(pod.metadata)) is not None
+        and is_daemon(owner)
+        and owner.uid in daemon_sets
+        and MANAGED not in pod.metadata.labels
+        and not pod.over
+    ]
 
 
 def _gres_conf(kind: str, count: int) -> str:

@@ -9,12 +9,14 @@ from datetime import datetime, timezone
 
 from slurm.bridge.names import OTHER_PREFIX, PREFIX, RESERVED_ANNOTATIONS, RESUBMIT
 from slurm.bridge.quantities import mebibytes_up, whole_up
+from slurm.bridge.sizes import read_gres
 from slurm.errors import OptionError, nearest
 from slurm.model import option_values
 from slurm.model.units import parse_duration
 
 Value = str | int | bool | dict[str, object] | list[str]
 _LONGEST = 1024
+_MOST = 2**31 - 1
 
 
 def _shaped(pattern: str, example: str) -> Callable[[str], Value]:
@@ -33,12 +35,9 @@ _word = _shaped(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,254}", "gpu or team-a")
 _words = _shaped(r"[A-Za-z0-9_][A-Za-z0-9_.@-]*(,[A-Za-z0-9_][A-Za-z0-9_.@-]*)*", "gpu or gpu,long")
 _constraint = _shaped(r"[A-Za-z0-9_.:@&|*!,()\[\]-]+", "a100&ib or [rack1|rack2]")
 _licenses = _shaped(r"[A-Za-z0-9_.@:,|=-]+", "matlab:2 or abc@db:1,xyz:2")
-_gres = _shaped(
-    r"[A-Za-z0-9_.]+(/[a-z]+)?([:=][A-Za-z0-9_.-]+){0,2}(,[A-Za-z0-9_./:=-]+)*", "gpu:2"
-)
 
 
-def _count(least: int, most: int = 2**31 - 1) -> Callable[[str], Value]:
+def _count(least: int, most: int = _MOST) -> Callable[[str], Value]:
     def parse(text: str) -> Value:
         if not re.fullmatch(r"-?[0-9]{1,10}", text) or not least <= int(text) <= most:
             raise ValueError(f"use a whole number from {least} to {most}")
@@ -75,16 +74,20 @@ def _moment(text: str) -> Value:
 
 def _cpus(text: str) -> Value:
     count = whole_up(text)
-    if count < 1:
-        raise ValueError("use at least one CPU")
+    if not 1 <= count <= _MOST:
+        raise ValueError("use at least one CPU, and no more than a node can have")
     return count
 
 
 def _memory(text: str) -> Value:
     size = mebibytes_up(text)
-    if size < 1:
+    if not 1 <= size <= _MOST:
         raise ValueError("use a size such as 512Mi or 4Gi")
     return _number(size)
+
+
+def _gres(text: str) -> Value:
+    return ",".join(map(str, read_gres(text)))
 
 
 def _dependency(text: str) -> Value:
@@ -119,7 +122,8 @@ def _hosts(text: str) -> Value:
 class Parameter:
     """One annotation: its name behind the prefix, Slurm's field, the check and what it means.
 
-    `guarded` marks what only the identity mapping may allow.
+    `guarded` marks what only the identity mapping may allow, and what no update changes; `listed`
+    is the key of an identity rule that lists the values to choose from.
     """
 
     name: str
@@ -127,6 +131,7 @@ class Parameter:
     parse: Callable[[str], Value]
     meaning: str
     guarded: bool = False
+    listed: str = ""
 
 
 PARAMETERS: dict[str, Parameter] = {
@@ -136,24 +141,37 @@ PARAMETERS: dict[str, Parameter] = {
         Parameter("begin", "begin_time", _moment, "not before this moment"),
         Parameter("comment", "comment", _sentence, "a line for people"),
         Parameter("constraints", "constraints", _constraint, "features that the nodes must have"),
-        Parameter("cpu-per-task", "cpus_per_task", _cpus, "CPUs of each pod, instead of requests"),
+        Parameter(
+            "cpu-per-task", "cpus_per_task", _cpus, "CPUs of each pod, if more than requested"
+        ),
         Parameter("deadline", "deadline", _moment, "Slurm drops the job that cannot end by then"),
         Parameter("dependency", "dependency", _dependency, "such as afterok:123"),
         Parameter("exclude", "excluded_nodes", _hosts, "Slurm nodes not to use, as n[1-3]"),
         Parameter("exclusive", "shared", _exclusive, "true: whole nodes; user, mcs; false: share"),
-        Parameter("gres", "tres_per_node", _gres, "generic resources per node, such as gpu:2"),
+        Parameter(
+            "gres",
+            "tres_per_node",
+            _gres,
+            "such as gpu:2 or gpu:a100:2, if more than requested",
+        ),
         Parameter("group-id", "group_id", _word, "Slurm group", guarded=True),
         Parameter("hold", "hold", _truth, "submitted held, until released in Slurm"),
         Parameter("job-name", "name", _sentence, "name of the job"),
         Parameter("licenses", "licenses", _licenses, "licenses, such as matlab:2"),
         Parameter("max-nodes", "maximum_nodes", _count(1), "most nodes of a gang"),
-        Parameter("mem-per-node", "memory_per_node", _memory, "memory, instead of requests"),
+        Parameter("mem-per-node", "memory_per_node", _memory, "memory, if more than requested"),
         Parameter("min-nodes", "minimum_nodes", _count(1), "fewest nodes of a gang"),
         Parameter("nice", "nice", _count(0), "lowers the priority"),
-        Parameter("partition", "partition", _words, "one partition, or several with commas"),
+        Parameter(
+            "partition",
+            "partition",
+            _words,
+            "one partition, or several with commas",
+            listed="allow_partitions",
+        ),
         Parameter("priority", "priority", _boxed(_count(1)), "fixed priority", guarded=True),
-        Parameter("qos", "qos", _word, "quality of service"),
-        Parameter("reservation", "reservation", _words, "reservation"),
+        Parameter("qos", "qos", _word, "quality of service", listed="allow_qos"),
+        Parameter("reservation", "reservation", _words, "reservation", listed="allow_reservations"),
         Parameter("timelimit", "time_limit", _minutes, "minutes, or 2h, 1-12:00:00"),
         Parameter("user-id", "user_id", _word, "Slurm user", guarded=True),
         Parameter("wckey", "wckey", _word, "workload characterization key"),

@@ -12,6 +12,7 @@ import msgspec
 from slurm.bridge.kube import STRATEGIC, Kube, KubeError
 from slurm.bridge.kube_types import Pod
 from slurm.bridge.names import CONDITION, FIELD_MANAGER, FINALIZER, GATE, HELD, JOB, NODE
+from slurm.bridge.paths import api_path
 
 log = logging.getLogger("slurm.bridge.pods")
 
@@ -108,7 +109,7 @@ class PodWrites:
             "metadata": {"name": meta.name, "namespace": meta.namespace, "uid": meta.uid},
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
-        await self._kube.ask("POST", _path(pod) + "/binding", body=body)
+        await self._kube.ask("POST", _path(pod, "binding"), body=body)
 
     async def expire(self, pod: Pod) -> Pod | None:
         """The kubelet ends a pod that is over its deadline and says so; its logs stay."""
@@ -152,7 +153,7 @@ class PodWrites:
             "metadata": {"uid": pod.metadata.uid},
             "status": {"conditions": [{**shown, "lastTransitionTime": now()}]},
         }
-        return await self._send(pod, "/status", body, STRATEGIC)
+        return await self._send(pod, "status", body, STRATEGIC)
 
     async def tell(self, pod: Pod, reason: str, message: str) -> Pod | None:
         """Say what is being waited for, as a condition and, where it is news, as an event."""
@@ -184,7 +185,7 @@ class PodWrites:
         """Send events as they come, until cancelled."""
         while True:
             body = await self._events.get()
-            place = f"/api/v1/namespaces/{body['metadata']['namespace']}/events"
+            place = api_path("events", namespace=body["metadata"]["namespace"])
             try:
                 await self._kube.ask("POST", place, body=body)
             except KubeError as error:
@@ -200,7 +201,7 @@ class PodWrites:
     async def _send(self, pod: Pod, part: str, body: object, kind: str) -> Pod | None:
         sent = self._kube.ask(
             "PATCH",
-            _path(pod) + part,
+            _path(pod, part),
             body=body,
             content_type=kind,
             query={"fieldManager": FIELD_MANAGER},
@@ -209,8 +210,9 @@ class PodWrites:
         return msgspec.json.decode(content, type=Pod, strict=False) if content else None
 
 
-def _path(pod: Pod) -> str:
-    return f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+def _path(pod: Pod, part: str = "") -> str:
+    meta = pod.metadata
+    return api_path("pods", namespace=meta.namespace, name=meta.name, part=part)
 
 
 async def _gone_is_fine(request: Any) -> bytes | None:

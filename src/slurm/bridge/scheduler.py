@@ -40,6 +40,7 @@ from slurm.bridge.nodes import slurm_name
 from slurm.bridge.pod_writes import PodWrites
 from slurm.bridge.room import room_for
 from slurm.bridge.settings import Settings
+from slurm.bridge.sizes import Contradiction
 from slurm.bridge.slurm_jobs import SlurmJobs
 from slurm.bridge.tasks import together
 from slurm.bridge.translation import job_description
@@ -293,20 +294,14 @@ class Scheduler:
             self.put(pod)
 
     async def _submit(self, key: str, pods: tuple[Pod, ...]) -> None:
-        self._check_identity(pods)
+        self._check_wishes(pods)
         if self.view.unsure(key):
             raise Later("an earlier submission may have arrived")
         away = [slurm_name(n) for n in infeasible(pods, self.nodes.values())]
-        description = job_description(
-            key,
-            pods,
-            cluster=self.slurm.kubernetes,
-            gres=self.settings.nodes.gres,
-            partition=self.settings.slurm.partition,
-            mcs_label=self.settings.slurm.mcs_label,
-            excluded=[name for name in away if name in self.view.node_names],
-            external=self.slurm.external_jobs,
-        )
+        try:
+            description = self._description(key, pods, away)
+        except Contradiction as error:
+            raise RestRefused(error.message) from error
         self.fence()
         try:
             job = await self.slurm.submit(description)
@@ -324,16 +319,28 @@ class Scheduler:
             await self._took(self.writes.mark(pod, job))
             self.writes.event(pod, "Submitted", f"Slurm job {job} stands for this pod")
 
-    def _check_identity(self, pods: tuple[Pod, ...]) -> None:
+    def _description(self, key: str, pods: tuple[Pod, ...], away: list[str]) -> dict[str, object]:
+        return job_description(
+            key,
+            pods,
+            cluster=self.slurm.kubernetes,
+            gres=self.settings.nodes.gres,
+            partition=self.settings.slurm.partition,
+            mcs_label=self.settings.slurm.mcs_label,
+            excluded=[name for name in away if name in self.view.node_names],
+            external=self.slurm.external_jobs,
+        )
+
+    def _check_wishes(self, pods: tuple[Pod, ...]) -> None:
         """Admission wrote who the pods are; somebody may have got past it."""
         for pod in pods:
             meta = pod.metadata
             who = Requester(meta.namespace, pod.spec.serviceAccountName or "default")
             user, account = meta.annotations.get(USER, ""), meta.annotations.get(ACCOUNT, "")
-            if not possible(self.settings.identity, who, user, account):
-                raise RestRefused(
-                    f"{pod.key} says that it is Slurm user {user!r}, which no rule allows here"
-                )
+            own = self.settings.slurm.partition or ""
+            wrong = possible(self.settings.identity, who, user, account, meta.annotations, own)
+            if wrong:
+                raise RestRefused(f"{pod.key}: {wrong}")
 
     async def _place(self, pod: Pod, node: str, job: int) -> None:
         if self.settings.mode == "direct" and not self._room(pod, node):

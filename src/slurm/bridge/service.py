@@ -20,6 +20,7 @@ from slurm.bridge.lease import Lease
 from slurm.bridge.metrics import Metrics
 from slurm.bridge.names import MANAGED
 from slurm.bridge.node_sync import NodeSync
+from slurm.bridge.paths import api_path
 from slurm.bridge.pod_writes import PodWrites
 from slurm.bridge.scheduler import Scheduler
 from slurm.bridge.settings import Settings
@@ -29,10 +30,10 @@ from slurm.bridge.webhook import Webhook
 
 log = logging.getLogger("slurm.bridge")
 
-# The two kinds of PodGroup, where the API server serves them.
+# The APIs of the two kinds of PodGroup, where the API server serves them.
 _GROUPS = {
-    "podgroup": "/apis/scheduling.k8s.io/v1alpha2/podgroups",
-    "coscheduling": "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    "podgroup": "scheduling.k8s.io/v1alpha2",
+    "coscheduling": "scheduling.x-k8s.io/v1alpha1",
 }
 
 
@@ -56,6 +57,7 @@ class Bridge:
         self.scheduler: Scheduler | None = None
         self.webhook: Webhook | None = None
         self.started = asyncio.Event()
+        self._waited_for: dict[str, Watched[Pod]] = {}
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -86,7 +88,7 @@ class Bridge:
             scheduler.node_changed(old, new)
             sync.changed(old, new)
 
-        nodes = Watched(kube, "/api/v1/nodes", Node, node_changed)
+        nodes = Watched(kube, api_path("nodes"), Node, node_changed)
         work = [self._health(), nodes.run()]
         if "webhook" in self._parts:
             name = await own_name(kube)
@@ -95,15 +97,36 @@ class Bridge:
             )
             work.append(self.webhook.run())
         if "controllers" in self._parts:
-            pods = Watched(
-                kube, "/api/v1/pods", Pod, scheduler.pod_changed, labels=f"{MANAGED}=true"
-            )
-            scheduler.put = pods.put
-            groups = [self._follow_groups(kube, kind, scheduler) for kind in _GROUPS]
-            leading = self._lead(lease, scheduler, sync, writes, [pods, nodes], slurm)
-            work += [pods.run(), lease.run(), leading, *groups]
+            pods = self._pods(kube, scheduler)
+            self._waited_for = {**pods}
+            groups = [
+                self._follow_groups(kube, kind, place, scheduler)
+                for kind in _GROUPS
+                for place in self._places()
+            ]
+            leading = self._lead(lease, scheduler, sync, writes, [*pods.values(), nodes], slurm)
+            work += [*(each.run() for each in pods.values()), lease.run(), leading, *groups]
         self.started.set()
         await together(*work)
+
+    def _places(self) -> list[str]:
+        """The namespaces to look into, one by one; "" is all of them, for a selector."""
+        return [""] if self.settings.namespace_selector else list(self.settings.namespaces)
+
+    def _pods(self, kube: Kube, scheduler: Scheduler) -> dict[str, Watched[Pod]]:
+        """Our pods, by namespace: so the bridge needs rights in those only."""
+        found = {
+            place: Watched(
+                kube,
+                api_path("pods", namespace=place),
+                Pod,
+                scheduler.pod_changed,
+                labels=f"{MANAGED}=true",
+            )
+            for place in self._places()
+        }
+        scheduler.put = lambda pod: found["" if "" in found else pod.metadata.namespace].put(pod)
+        return found
 
     async def _lead(
         self,
@@ -132,7 +155,9 @@ class Bridge:
                 self.metrics.leader.set(0)
                 await end([acting, losing])
 
-    async def _follow_groups(self, kube: Kube, kind: str, scheduler: Scheduler) -> None:
+    async def _follow_groups(
+        self, kube: Kube, kind: str, namespace: str, scheduler: Scheduler
+    ) -> None:
         """PodGroups of one kind; where the API server does not serve it, ask again now and then."""
 
         def changed(old: PodGroup | None, new: PodGroup | None) -> None:
@@ -141,10 +166,11 @@ class Bridge:
                 key = f"{kind}/{group.metadata.namespace}/{group.metadata.name}"
                 scheduler.group_changed(key, least_members(new) if new else None)
 
+        path = api_path("podgroups", api=_GROUPS[kind], namespace=namespace)
         while True:
             try:
-                await kube.ask("GET", _GROUPS[kind], query={"limit": "1"})
-                await Watched(kube, _GROUPS[kind], PodGroup, changed).run()
+                await kube.ask("GET", path, query={"limit": "1"})
+                await Watched(kube, path, PodGroup, changed).run()
             except KubeError as error:
                 log.info("no PodGroups of kind %s: %s", kind, error.message)
             await asyncio.sleep(60)
@@ -156,6 +182,11 @@ class Bridge:
         found = []
         if self.webhook is not None and not self.webhook.ready.is_set():
             found.append("the webhook does not serve yet")
+        found += [
+            f"the pods of {place or 'all namespaces'} cannot be listed yet"
+            for place, watched in self._waited_for.items()
+            if not watched.ready.is_set()
+        ]
         leads = self.lease is not None and self.lease.held()
         if leads and self.scheduler is not None and not self.scheduler.view.fresh():
             found.append("Slurm does not answer")
@@ -188,7 +219,7 @@ async def cluster_identity(kube: Kube) -> str:
     """What tells this Kubernetes from every other: the UID of its oldest namespace."""
     while True:
         try:
-            content = await kube.ask("GET", "/api/v1/namespaces/kube-system")
+            content = await kube.ask("GET", api_path("namespaces", name="kube-system"))
             return str(msgspec.json.decode(content)["metadata"]["uid"])
         except KubeError as error:
             if error.status in (401, 403):
@@ -203,5 +234,6 @@ async def own_name(kube: Kube) -> str:
     if named:
         return named
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
-    content = await kube.ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body=body)
+    path = api_path("selfsubjectreviews", api="authentication.k8s.io/v1")
+    content = await kube.ask("POST", path, body=body)
     return str(msgspec.json.decode(content)["status"]["userInfo"]["username"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, field
@@ -16,6 +18,8 @@ class SlurmSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="cam
     """Where slurmrestd is and who the bridge is to it."""
 
     url: str = "http://localhost:6820"
+    # Whoever sees the token on its way is the user that it names, so http is for this host only.
+    allow_plain_http: bool = False
     token_file: str = "/var/run/secrets/slurm/auth-token"
     user: str | None = None
     ca_file: str | None = None
@@ -42,6 +46,10 @@ class Rule(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     # What annotations may choose instead.
     allow_users: list[str] = field(default_factory=list)
     allow_accounts: list[str] = field(default_factory=list)
+    # Beside `slurm.partition`; `*` is any. The token may be SlurmUser's, who is let in everywhere.
+    allow_partitions: list[str] = field(default_factory=list)
+    allow_qos: list[str] = field(default_factory=list)
+    allow_reservations: list[str] = field(default_factory=list)
     allow_priority: bool = False
 
 
@@ -50,7 +58,9 @@ class NodeSettings(Struct, frozen=True, forbid_unknown_fields=True, rename="came
 
     label: str = EXTERNAL_NODE
     taint: Literal["NoSchedule", "NoExecute", "none"] = "NoSchedule"
-    # Left to Kubernetes' own pods on each node, beside what DaemonSets ask for.
+    # Whose DaemonSets are the nodes' own: their pods need no job, and Slurm leaves room for them.
+    daemon_set_namespaces: list[str] = field(default_factory=lambda: ["kube-system"])
+    # Left to Kubernetes' own pods on each node, beside what those DaemonSets ask for.
     reserve_cpu: str = "0"
     reserve_memory: str = "0"
     features: list[str] = field(default_factory=lambda: ["bridge"])
@@ -103,8 +113,17 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     # self: made and renewed by the bridge; files: from certificateDir, as cert-manager writes them.
     certificates: Literal["self", "files"] = "self"
     certificate_dir: str = "/var/run/slurm-bridge/tls"
+    # static: the webhooks are installed beside the bridge, which fills in its authority at most;
+    # bridge: it makes them itself, for one that runs outside of the cluster with such rights.
+    registration: Literal["static", "bridge"] = "static"
     service: str = "slurm-bridge"
     workers: int = 16
+
+
+#: What is rendered where no configuration is given.
+EXAMPLE = Settings(
+    slurm=SlurmSettings(url="https://slurmrestd.slurm:6820"), namespaces=["slurm-demo"]
+)
 
 
 def read_settings(path: str | Path) -> Settings:
@@ -136,6 +155,7 @@ def parse_settings(content: bytes | str, name: str = "configuration") -> Setting
             hint="a pod made while the webhook is away would run beside Slurm; "
             "set nodes.taint: NoSchedule, or failurePolicy: Fail",
         )
+    _check_url(settings.slurm, name)
     for number, rule in enumerate(settings.identity):
         if not rule.user and not rule.allow_users:
             raise ConfigError(
@@ -143,3 +163,29 @@ def parse_settings(content: bytes | str, name: str = "configuration") -> Setting
                 hint="add `user: NAME`, or `allowUsers` for annotations to choose from",
             )
     return settings
+
+
+def _check_url(slurm: SlurmSettings, name: str) -> None:
+    """No password in the address, and no token over a network that anybody may read."""
+    try:
+        parts = urlsplit(slurm.url)
+        host = parts.hostname or ""
+    except ValueError as error:
+        raise ConfigError(f"{name}: slurm.url {slurm.url!r}: {error}") from error
+    if parts.password or parts.username:
+        raise ConfigError(
+            f"{name}: slurm.url holds a user or a password", hint="give a token in slurm.tokenFile"
+        )
+    if parts.scheme == "http" and not slurm.allow_plain_http and not _is_here(host):
+        raise ConfigError(
+            f"{name}: slurm.url {slurm.url!r} would send the token unencrypted to {host!r}",
+            hint="use https:// (slurm.caFile for an authority of your own) or unix:/path; on a "
+            "network that you trust: slurm.allowPlainHttp: true",
+        )
+
+
+def _is_here(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -12,6 +12,7 @@ from slurm.bridge.kube_types import Amounts, Container, Pod, Resources
 from slurm.bridge.names import ACCOUNT, USER
 from slurm.bridge.parameters import fields
 from slurm.bridge.quantities import mebibytes_up, quantity, whole_up
+from slurm.bridge.sizes import Needs, sizes_of
 from slurm.model.hostlist import collapse_hostlist, expand_hostlist
 
 SCHEMA = "slurm-sdk-bridge/1"
@@ -53,15 +54,6 @@ def read_claim(text: str, cluster: str) -> Claim | None:
     return Claim(cluster, gang, tuple(map(str, pods)), shown, str(value.get("outcome") or ""))
 
 
-@dataclass(frozen=True)
-class Needs:
-    """What one pod asks for, in Slurm's units; None leaves it to the partition's defaults."""
-
-    cpus: int | None
-    memory: int | None
-    gres: tuple[tuple[str, int], ...] = ()
-
-
 def needs_of(pod: Pod, gres: Mapping[str, str]) -> Needs:
     """A pod's requests as Kubernetes counts them: containers together, or the largest start-up."""
     asked = requests_of(pod)
@@ -92,7 +84,7 @@ def requests_of(pod: Pod) -> dict[str, Decimal]:
             peak = _most(peak, _sum(standing, _asked(container)))
     total = _most(_sum(total, standing), peak)
     if spec.resources is not None:
-        total = {**total, **_amounts(spec.resources)}
+        total = _most(total, _amounts(spec.resources))
     return _sum(total, {name: quantity(v) for name, v in spec.overhead.items()})
 
 
@@ -107,7 +99,10 @@ def job_description(
     excluded: Sequence[str] = (),
     external: bool = True,
 ) -> dict[str, Any]:
-    """The job for these pods, one node for each: the largest pod decides what a node must have."""
+    """The job for these pods, one node for each: the largest pod decides what a node must have.
+
+    Annotations ask for more than the pods request, never for less. Raises `Contradiction`.
+    """
     wants = [needs_of(pod, gres) for pod in pods]
     first = pods[0]
     asked = fields(first.metadata.annotations)
@@ -126,7 +121,6 @@ def job_description(
         "tasks_per_node": 1,
         "user_id": first.metadata.annotations.get(USER, ""),
         **({"flags": ["EXTERNAL_JOB"]} if external else {}),
-        **_sizes(wants),
         **{
             key: value
             for key, value in (("partition", partition), ("mcs_label", mcs_label))
@@ -134,6 +128,9 @@ def job_description(
         },
         **asked,
     }
+    for size in ("cpus_per_task", "memory_per_node", "tres_per_node"):
+        job.pop(size, None)
+    job |= sizes_of(wants, asked)
     if account := first.metadata.annotations.get(ACCOUNT):
         job["account"] = account
     for bound in ("minimum_nodes", "maximum_nodes"):
@@ -145,21 +142,6 @@ def job_description(
     job["user_id"] = first.metadata.annotations.get(USER, "")
     job["excluded_nodes"] = _all_excluded(asked.get("excluded_nodes"), excluded)
     return {key: value for key, value in job.items() if value not in ("", [])}
-
-
-def _sizes(wants: Sequence[Needs]) -> dict[str, Any]:
-    cpus = [w.cpus for w in wants if w.cpus]
-    memory = [w.memory for w in wants if w.memory]
-    gres: dict[str, int] = {}
-    for want in wants:
-        for kind, count in want.gres:
-            gres[kind] = max(count, gres.get(kind, 0))
-    sizes: dict[str, Any] = {"cpus_per_task": max(cpus)} if cpus else {}
-    if memory:
-        sizes["memory_per_node"] = {"set": True, "number": max(memory)}
-    if gres:
-        sizes["tres_per_node"] = ",".join(f"gres/{kind}:{n}" for kind, n in sorted(gres.items()))
-    return sizes
 
 
 def _all_excluded(wished: object, computed: Sequence[str]) -> list[str]:

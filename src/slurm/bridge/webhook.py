@@ -7,20 +7,37 @@ import base64
 import json
 import logging
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from slurm.bridge.admission import Answer, mutate, read_question, validate
+from slurm.bridge.admission import (
+    DAEMON_SETS,
+    Answer,
+    Request,
+    mutate,
+    read_question,
+    read_review,
+    validate,
+)
 from slurm.bridge.certificates import Certificate, CertificateSecret, load, read_files
-from slurm.bridge.kube import APPLY, Kube, KubeError
-from slurm.bridge.kube_types import Meta, Node, SchedulingGroup
-from slurm.bridge.manifests import WEBHOOK_NAME, failure_policy, webhooks
+from slurm.bridge.kube import APPLY, STRATEGIC, Kube, KubeError
+from slurm.bridge.kube_types import Node
+from slurm.bridge.manifests import (
+    ADMISSION,
+    HOOK,
+    REGISTRATIONS,
+    WEBHOOK_NAME,
+    failure_policy,
+    webhooks,
+    writes_registration,
+)
 from slurm.bridge.metrics import Metrics
-from slurm.bridge.names import FIELD_MANAGER, POD_GROUP_LABEL, PREFIX
-from slurm.bridge.parameters import asked
+from slurm.bridge.names import FIELD_MANAGER
+from slurm.bridge.owners import Made, Owners
+from slurm.bridge.paths import api_path
 from slurm.bridge.settings import Settings
 from slurm.errors import SlurmError
 
@@ -28,17 +45,8 @@ log = logging.getLogger("slurm.bridge.webhook")
 
 _RENEW_S = 3600.0
 _LOOK_S = 10.0
-# How far up a pod's owners are asked for annotations.
-_DEEPEST = 6
-_PLURALS = {
-    ("batch/v1", "Job"): "jobs",
-    ("batch/v1", "CronJob"): "cronjobs",
-    ("apps/v1", "ReplicaSet"): "replicasets",
-    ("apps/v1", "Deployment"): "deployments",
-    ("apps/v1", "StatefulSet"): "statefulsets",
-    ("jobset.x-k8s.io/v1alpha2", "JobSet"): "jobsets",
-    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"): "leaderworkersets",
-}
+# Less than the API server waits: it hears the reason, not a silence that may let the pod in.
+_PATIENCE_S = 4.0
 
 
 class Webhook:
@@ -56,6 +64,7 @@ class Webhook:
     ) -> None:
         self._settings, self._kube, self._metrics = settings, kube, metrics
         self._bridge, self._url, self._nodes = bridge, url, nodes
+        self._owners = Owners(kube)
         self._policy = ""
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ready = asyncio.Event()
@@ -113,109 +122,86 @@ class Webhook:
         policy = failure_policy(self._settings, self._nodes())
         if policy != self._settings.failure_policy:
             log.warning("failurePolicy Ignore is refused: a node of Slurm's is without its taint")
-        for body in webhooks(self._settings, authority, self._bridge, url=self._url, policy=policy):
-            plural = body["kind"].lower() + "s"
-            await self._kube.ask(
-                "PATCH",
-                f"/apis/admissionregistration.k8s.io/v1/{plural}/{WEBHOOK_NAME}",
-                body=body,
-                content_type=APPLY,
-                query={"fieldManager": FIELD_MANAGER, "force": "true"},
-            )
+        if self._settings.registration == "static":
+            if writes_registration(self._settings):
+                await self._fill_in(authority, policy)
+        else:
+            bodies = webhooks(self._settings, authority, self._bridge, url=self._url, policy=policy)
+            for body in bodies:
+                await self._patch(body["kind"].lower() + "s", body, APPLY)
         self._policy = policy
 
-    async def _mutate(self, request: web.Request) -> web.Response:
-        review = msgspec.json.decode(await request.read())
-        asked_for = review["request"]
-        pod = msgspec.convert(asked_for.get("object") or {}, _Made, strict=False)
-        inherited = await self._inherited(str(asked_for.get("namespace")), pod)
-        return self._answer(
-            review, lambda: mutate(read_question(asked_for, inherited), self._settings)
+    async def _fill_in(self, authority: str, policy: str) -> None:
+        """Only what changes; the rest is as it was installed."""
+        own = self._settings.certificates == "self"
+        client = {"clientConfig": {"caBundle": authority}} if own else {}
+        body = {"webhooks": [{"name": HOOK, "failurePolicy": policy, **client}]}
+        for plural in REGISTRATIONS:
+            await self._patch(plural, body, STRATEGIC)
+
+    async def _patch(self, plural: str, body: object, content_type: str) -> None:
+        query = {"fieldManager": FIELD_MANAGER}
+        await self._kube.ask(
+            "PATCH",
+            api_path(plural, api=ADMISSION, name=WEBHOOK_NAME),
+            body=body,
+            content_type=content_type,
+            query={**query, "force": "true"} if content_type == APPLY else query,
         )
+
+    async def _mutate(self, request: web.Request) -> web.Response:
+        return await self._answer(request, self._mutated)
 
     async def _validate(self, request: web.Request) -> web.Response:
-        review = msgspec.json.decode(await request.read())
-        return self._answer(
-            review,
-            lambda: validate(read_question(review["request"], {}), self._settings, self._bridge),
-        )
+        return await self._answer(request, self._validated)
 
-    def _answer(self, review: Mapping[str, Any], decide: Any) -> web.Response:
+    async def _mutated(self, asked_for: Request) -> Answer:
+        daemon, inherited = await self._is_daemon(asked_for), {}
+        if not daemon:
+            inherited = await self._owners.wishes(asked_for.namespace, _made(asked_for))
+        return mutate(read_question(asked_for, inherited, daemon=daemon), self._settings)
+
+    async def _validated(self, asked_for: Request) -> Answer:
+        daemon = asked_for.operation == "CREATE" and await self._is_daemon(asked_for)
+        return validate(read_question(asked_for, {}, daemon=daemon), self._settings, self._bridge)
+
+    async def _is_daemon(self, asked_for: Request) -> bool:
+        """Whether a DaemonSet of a listed namespace makes the pod: by its controller, and there."""
+        listed = asked_for.namespace in self._settings.nodes.daemon_set_namespaces
+        if not listed or asked_for.userInfo.username != DAEMON_SETS:
+            return False
+        return await self._owners.daemon(asked_for.namespace, _made(asked_for))
+
+    async def _answer(
+        self, request: web.Request, decide: Callable[[Request], Awaitable[Answer]]
+    ) -> web.Response:
+        """Whatever goes wrong is a refusal with the reason: an error may let the pod in."""
         try:
-            answer: Answer = decide()
-        except (msgspec.ValidationError, KeyError, ValueError) as error:
+            asked_for = read_review(await request.read())
+        except msgspec.MsgspecError as error:
+            raise web.HTTPBadRequest(text=f"no AdmissionReview: {error}") from error
+        try:
+            answer = await asyncio.wait_for(decide(asked_for), _PATIENCE_S)
+        except (msgspec.MsgspecError, ArithmeticError, ValueError) as error:
             answer = Answer(False, f"slurm bridge: the pod cannot be read: {error}")
-        self._metrics.admissions.labels(answer="yes" if answer.allowed else "no").inc()
-        response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": answer.allowed}
-        if answer.message:
-            response["status"] = {"message": answer.message, "reason": "Invalid", "code": 422}
-        if answer.patch:
-            response["patchType"] = "JSONPatch"
-            response["patch"] = base64.b64encode(json.dumps(answer.patch).encode()).decode()
-        kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-        return web.json_response({**kind, "response": response})
-
-    async def _inherited(self, namespace: str, pod: _Made) -> dict[str, str]:
-        """What a pod's owners and its group ask for; the nearest owner's word counts."""
-        found: dict[str, str] = {}
-        owners = pod.metadata.ownerReferences
-        for _ in range(_DEEPEST):
-            owner = next((o for o in owners if o.controller), None)
-            plural = _PLURALS.get((owner.apiVersion, owner.kind)) if owner else None
-            if owner is None or plural is None:
-                break
-            value = await self._read(owner.apiVersion, namespace, plural, owner.name)
-            found = {**_wishes(owner.kind, value), **found}
-            owners = value.metadata.ownerReferences
-        for api, name in _groups_of(pod):
-            value = await self._read(api, namespace, "podgroups", name)
-            found = {**_wishes("PodGroup", value), **found}
-        return found
-
-    async def _read(self, api: str, namespace: str, plural: str, name: str) -> _Owning:
-        """One object above a pod; one that cannot be read asks for nothing."""
-        path = f"/apis/{api}/namespaces/{namespace}/{plural}/{name}"
-        try:
-            content = await self._kube.ask("GET", path)
+        except asyncio.TimeoutError:
+            answer = Answer(False, "slurm bridge: its owners were not read in time; try again")
         except SlurmError as error:
-            log.info("%s %s: %s", plural, name, error.message)
-            return _Owning()
-        return msgspec.json.decode(content, type=_Owning, strict=False)
+            answer = Answer(False, f"slurm bridge: {error.message}")
+        self._metrics.admissions.labels(answer="yes" if answer.allowed else "no").inc()
+        return web.json_response(_review(asked_for.uid, answer))
 
 
-class _MadeSpec(msgspec.Struct, frozen=True):
-    schedulingGroup: SchedulingGroup | None = None
+def _made(asked_for: Request) -> Made:
+    return msgspec.json.decode(asked_for.object, type=Made, strict=False)
 
 
-class _Made(msgspec.Struct, frozen=True):
-    """A pod that is being created: what says whose it is."""
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-    spec: _MadeSpec = msgspec.field(default_factory=_MadeSpec)
-
-
-class _OwningSpec(msgspec.Struct, frozen=True):
-    activeDeadlineSeconds: int | None = None
-
-
-class _Owning(msgspec.Struct, frozen=True):
-    """An object above a pod."""
-
-    metadata: Meta = msgspec.field(default_factory=Meta)
-    spec: _OwningSpec = msgspec.field(default_factory=_OwningSpec)
-
-
-def _wishes(kind: str, value: _Owning) -> dict[str, str]:
-    asks = asked(value.metadata.annotations)
-    deadline = value.spec.activeDeadlineSeconds
-    if kind == "Job" and deadline is not None:
-        asks.setdefault("timelimit", str(-(-deadline // 60)))
-    return {PREFIX + name: text for name, text in asks.items()}
-
-
-def _groups_of(pod: _Made) -> Iterator[tuple[str, str]]:
-    """The API and name of the PodGroup that a pod says it is in."""
-    if pod.spec.schedulingGroup and pod.spec.schedulingGroup.podGroupName:
-        yield "scheduling.k8s.io/v1alpha2", pod.spec.schedulingGroup.podGroupName
-    elif label := pod.metadata.labels.get(POD_GROUP_LABEL):
-        yield "scheduling.x-k8s.io/v1alpha1", label
+def _review(uid: str, answer: Answer) -> dict[str, Any]:
+    response: dict[str, Any] = {"uid": uid, "allowed": answer.allowed}
+    if answer.message:
+        response["status"] = {"message": answer.message, "reason": "Invalid", "code": 422}
+    if answer.patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(answer.patch).encode()).decode()
+    kind = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    return {**kind, "response": response}

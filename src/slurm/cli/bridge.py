@@ -89,9 +89,9 @@ def render(*, config: Path | None = None, image: str = "", replicas: int = 2) ->
     import msgspec
 
     from slurm.bridge.install import IMAGE, installation
-    from slurm.bridge.settings import Settings, read_settings
+    from slurm.bridge.settings import EXAMPLE, read_settings
 
-    settings = read_settings(config) if config else Settings(namespaces=["slurm-demo"])
+    settings = read_settings(config) if config else EXAMPLE
     objects = installation(settings, image or IMAGE, replicas)
     print("---\n".join(msgspec.yaml.encode(each).decode() for each in objects), end="")
 
