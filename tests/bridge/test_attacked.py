@@ -27,8 +27,6 @@ def _owner(**more: Any) -> dict[str, Any]:
 
 
 def test_slurm_counts_a_pod_at_least_as_large_as_kubernetes_does(world: World) -> None:
-    """pod author: asks Slurm for less than the pod takes, by annotations"""
-
     async def scenario(bed: Bed) -> None:
         await bed.bridge()
         await bed.registered()
@@ -57,8 +55,6 @@ def test_slurm_counts_a_pod_at_least_as_large_as_kubernetes_does(world: World) -
 
 
 def test_a_partition_that_no_rule_lists_is_refused(world: World) -> None:
-    """pod author: asks for a partition that is others'"""
-
     async def scenario(bed: Bed) -> None:
         await bed.bridge(identity=[{"user": "1234"}])
         for name in ("partition", "qos", "reservation"):
@@ -72,8 +68,6 @@ def test_a_partition_that_no_rule_lists_is_refused(world: World) -> None:
 
 
 def test_no_owner_leads_the_bridge_to_other_objects(world: World) -> None:
-    """pod author: reads other namespaces, or hangs the bridge, by the name of an owner"""
-
     async def scenario(bed: Bed) -> None:
         await bed.bridge()
         there = await make(bed, _BATCH, "work", {"suspend": True, "template": _template()})
@@ -97,8 +91,6 @@ def test_no_owner_leads_the_bridge_to_other_objects(world: World) -> None:
 
 
 def test_a_daemon_set_is_neither_a_way_around_nor_a_way_to_shrink_nodes(world: World) -> None:
-    """pod author: uses a DaemonSet, or a forged one, against the gate and the nodes"""
-
     async def scenario(bed: Bed) -> None:
         await bed.bridge()
         await bed.registered()
@@ -116,8 +108,6 @@ def test_a_daemon_set_is_neither_a_way_around_nor_a_way_to_shrink_nodes(world: W
 
 
 def test_a_listed_daemon_set_is_exempt_and_counted_and_a_forged_one_neither(world: World) -> None:
-    """pod author: forges a DaemonSet as the owner of pods where real ones are exempt"""
-
     async def scenario(bed: Bed) -> None:
         listed = {"daemonSetNamespaces": [bed.namespace]}
         await _rights(bed)
@@ -143,8 +133,6 @@ def test_a_listed_daemon_set_is_exempt_and_counted_and_a_forged_one_neither(worl
 
 
 def test_the_bridge_s_token_reaches_no_other_namespace(world: World) -> None:
-    """pod author: with the bridge's token, changes pods and registrations of others"""
-
     async def scenario(bed: Bed) -> None:
         await bed.bridge()
         registration = {"metadata": {"name": "mine"}, "webhooks": []}

@@ -76,7 +76,6 @@ _ASKED = st.fixed_dictionaries({}, optional=_VALUES)
 def test_no_annotation_makes_a_pod_smaller_to_slurm_than_it_is(
     spec: dict[str, Any], asked: dict[str, str], prefix: str
 ) -> None:
-    """pod author: asks Slurm for less than the pod takes, by annotations"""
     annotations = {prefix + name: text for name, text in asked.items()}
     made = pod(spec, annotations=annotations)
     needs = needs_of(made, GRES)
@@ -129,7 +128,6 @@ def test_the_type_that_an_annotation_names_is_kept_and_its_count_is_the_larger()
     [("partition", "gpu", "gpu,admins"), ("qos", "high", "free"), ("reservation", "r1", "r1,r2")],
 )
 def test_only_what_a_rule_lists_can_be_asked_for(name: str, given: str, more: str) -> None:
-    """pod author: asks for a partition, a QOS or a reservation that is others'"""
     key = {"partition": "partitions", "qos": "qos", "reservation": "reservations"}[name]
     plain = Rule(user="alice")
     listed = msgspec.convert({"user": "alice", "allow" + key.capitalize(): [given]}, Rule)
@@ -156,7 +154,6 @@ def test_the_bridge_s_own_partition_needs_no_rule() -> None:
 @pytest.mark.attack
 @pytest.mark.parametrize("name", HOSTILE)
 def test_no_path_is_made_of_a_name_that_kubernetes_does_not_give(name: str) -> None:
-    """pod author: reads other objects by the name of an owner"""
     where = {"api": "batch/v1", "namespace": "team"}
     if name:
         with pytest.raises(BadName):
@@ -226,7 +223,6 @@ def run(work: Callable[[Owners], Awaitable[Any]], objects: dict[str, Any]) -> tu
 @pytest.mark.attack
 @pytest.mark.parametrize("name", HOSTILE)
 def test_an_owner_with_a_hostile_name_is_refused_and_never_asked_for(name: str) -> None:
-    """pod author: makes the bridge ask for a path of their own"""
     answer, asked = run(lambda owners: owners.wishes("team", made(name)), {})
     assert isinstance(answer, UnreadOwner)
     assert asked == []
@@ -263,7 +259,6 @@ def test_a_group_that_is_not_there_yet_asks_for_nothing_and_an_unread_one_is_ref
 
 @pytest.mark.attack
 def test_a_daemon_set_is_one_only_if_it_is_there() -> None:
-    """pod author: gets past the gate with a DaemonSet as owner that is not there"""
     claim = made("d", "d1", apiVersion="apps/v1", kind="DaemonSet")
     path = "/apis/apps/v1/namespaces/kube-system/daemonsets/d"
 

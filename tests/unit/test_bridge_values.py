@@ -298,7 +298,6 @@ def test_what_daemon_sets_ask_for_is_not_slurm_s() -> None:
 
 @pytest.mark.attack
 def test_a_pod_that_only_says_that_a_daemon_set_owns_it_shrinks_no_node() -> None:
-    """pod author: shrinks nodes by pods with a forged owner"""
     huge = {"containers": containers({"cpu": "7", "memory": "15Gi"})}
     forged = [
         pod(huge, **owned("made-up")),

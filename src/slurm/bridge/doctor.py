@@ -14,7 +14,7 @@ from slurm.bridge.actions import JobView
 from slurm.bridge.gang import STATES, job_of
 from slurm.bridge.kube import Access, Kube, KubeError
 from slurm.bridge.kube_types import Node, Pod
-from slurm.bridge.manifests import ADMISSION, WEBHOOK_NAME, failure_policy
+from slurm.bridge.manifests import ADMISSION, REGISTRATIONS, WEBHOOK_NAME, failure_policy
 from slurm.bridge.metrics import Metrics
 from slurm.bridge.names import ACCOUNT, CONDITION, GATE, HELD, MANAGED, NODE, USER
 from slurm.bridge.nodes import SlurmNode, shape_of, slurm_name
@@ -86,11 +86,17 @@ def _identity(settings: Settings) -> Finding:
 
 
 async def _webhook(kube: Kube) -> list[Finding]:
-    path = api_path("mutatingwebhookconfigurations", api=ADMISSION, name=WEBHOOK_NAME)
-    try:
-        await kube.ask("GET", path)
-    except KubeError as error:
-        return [Finding("webhook", False, error.message, "is a bridge running?")]
+    for plural in REGISTRATIONS:
+        try:
+            content = await kube.ask("GET", api_path(plural, api=ADMISSION, name=WEBHOOK_NAME))
+        except KubeError as error:
+            fix = "install what `slurm bridge render` prints"
+            return [Finding("webhook", False, error.message, fix)]
+        hooks = msgspec.json.decode(content).get("webhooks") or []
+        if not all(hook["clientConfig"].get("caBundle") for hook in hooks):
+            fix = "is a bridge running? With certificates: files, give the authority to the chart"
+            detail = f"{plural}: the API server does not know the bridge's authority"
+            return [Finding("webhook", False, detail, fix)]
     return [Finding("webhook", True, "registered")]
 
 

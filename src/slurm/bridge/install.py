@@ -16,13 +16,19 @@ _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 _TOKEN_DIR = "/var/run/secrets/slurm"
 
-# What the bridge may do, and nothing more; the tests run it with these. On all nodes:
+# What the bridge may do, and nothing more; the tests run it with these. For the whole cluster:
 NODE_RULES: list[dict[str, Any]] = [
     {"apiGroups": [""], "resources": ["nodes"], "verbs": [*_READ, "patch"]},
     {
         "apiGroups": [""],
         "resources": ["namespaces"],
         "resourceNames": ["kube-system"],
+        "verbs": ["get"],
+    },
+    {
+        "apiGroups": ["admissionregistration.k8s.io"],
+        "resources": list(REGISTRATIONS),
+        "resourceNames": [WEBHOOK_NAME],
         "verbs": ["get"],
     },
 ]

@@ -48,6 +48,8 @@ def ensure_image(engine: str, image: Image, suite: str) -> bool:
         for name in ("Containerfile", "entrypoint.sh"):
             (Path(folder) / name).write_text(template(name), encoding="utf-8")
         argv = [engine, "build", "--network", "host", "--target", image.target]
+        if takes_old_lists():
+            argv += ["--build-arg", "CHECK_VALID_UNTIL=false"]
         for key, value in arguments.items():
             argv += ["--build-arg", f"{key}={value}"]
         argv += ["--tag", image.name, "--file", f"{folder}/Containerfile", folder]
@@ -78,12 +80,20 @@ def make_base(engine: str, name: str, suite: str) -> None:
         )
     with tempfile.TemporaryDirectory(prefix="slurm-base-") as folder:
         tar = f"{folder}/{suite}.tar"
-        # Some mirrors are frozen copies, whose Release files are past their date.
-        option = '--aptopt=Acquire::Check-Valid-Until "false"'
+        options = ['--aptopt=Acquire::Check-Valid-Until "false"'] if takes_old_lists() else []
         source = [_MIRROR[suite]] if suite in _MIRROR else []
-        argv = ["mmdebstrap", "--variant=minbase", option, suite, tar, *source]
+        if options:
+            # An image does not keep it.
+            options.append('--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"')
+        argv = ["mmdebstrap", "--variant=minbase", *options, suite, tar, *source]
         _must(argv, f"mmdebstrap could not make Debian {suite}")
         _must([engine, "import", tar, name], f"{engine} could not import {tar}")
+
+
+def takes_old_lists() -> bool:
+    """Whether this host's own apt was told that its mirror is a frozen copy, past its date."""
+    done = _call(["apt-config", "shell", "CHECK", "Acquire::Check-Valid-Until/b"], patience=20)
+    return done.returncode == 0 and "CHECK='false'" in done.stdout
 
 
 def _must(argv: list[str], problem: str) -> None:

@@ -54,6 +54,12 @@ http_answers() {
 
 # ---- secrets and users ----------------------------------------------------------------------------
 
+# Secrets have the number of the user who made them on the host, and a user of this cluster may have
+# the same: nobody but root passes through their folder.
+close_secrets() {
+  [ ! -d /run/secrets ] || chmod 0700 /run/secrets || die "/run/secrets cannot be closed to users"
+}
+
 # A secret comes read-only and owned by whoever made it: the daemon gets a copy in memory.
 key() {
   local name=$1 owner=$2
@@ -315,6 +321,7 @@ role=${1:-}
 if [ "$role" = health ]; then
   "health_$2"
 elif [ "$(type -t "$role")" = function ] && [ "$(type -t "health_$role")" = function ]; then
+  close_secrets
   "$role"
 else
   # Anything else is a command of whoever looks into the image.
