@@ -139,8 +139,8 @@ PROGRAMS = (
 )  # fmt: skip
 #: Part of every Debian, and of any system that runs Slurm.
 EVERYWHERE = frozenset({
-    "apt-get", "bash", "cat", "chroot", "cp", "dash", "dpkg", "echo", "env", "false", "getent",
-    "grep", "hostname", "id", "kill", "ldd", "ln", "ls", "mount", "nsenter", "printf", "python",
+    "apt-config", "apt-get", "bash", "cat", "chroot", "cp", "dash", "dpkg", "echo", "env", "false",
+    "getent", "grep", "hostname", "id", "kill", "ldd", "ln", "ls", "mount", "nsenter", "printf", "python",
     "python3", "rm", "setpriv", "setsid", "sh", "sleep", "stat", "tail", "tar", "timeout",
     "true", "umount", "unshare",
 })  # fmt: skip

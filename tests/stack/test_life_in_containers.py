@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -103,6 +105,25 @@ def test_secrets_are_for_the_owner_alone_and_not_in_the_configuration(lab: Lab) 
     inside = lab.podman("exec", f"{lab.name}-slurmd-n1", "ls", "-A", "/etc/slurm")
     assert "slurm.conf" in inside
     assert "slurmdbd.conf" not in inside and ".key" not in inside
+
+
+@pytest.mark.attack
+def test_a_user_of_the_cluster_reads_no_secret_of_a_node(lab: Lab) -> None:
+    """Also the one who has the number of the user who brought it up."""
+    node = f"{lab.name}-slurmd-n1"
+    mounted = lab.podman("exec", node, "ls", "/run/secrets").split()
+    assert mounted
+    owner = lab.directory.joinpath("secrets", mounted[0]).stat().st_uid
+    for name in mounted:
+        os.chown(lab.directory / "secrets" / name, 1000, 1000)
+    try:
+        words = ("exec", "--user", "1000", node, "cat", *(f"/run/secrets/{n}" for n in mounted))
+        done = subprocess.run(["podman", *words], capture_output=True, text=True, timeout=60)
+        assert done.stdout == ""
+        assert done.stderr.count("Permission denied") == len(mounted)
+    finally:
+        for name in mounted:
+            os.chown(lab.directory / "secrets" / name, owner, owner)
 
 
 def test_an_array_survives_a_controller_that_is_made_anew(lab: Lab) -> None:

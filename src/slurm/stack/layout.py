@@ -13,6 +13,7 @@ from pathlib import Path
 from slurm.errors import StackError
 from slurm.stack.daemons import program
 from slurm.stack.native_plan import NativeCluster
+from slurm.stack.ownership import check_owner
 
 _PLACES = (
     ("etc", 0o755, None),
@@ -31,6 +32,7 @@ def claim(directory: Path, also: Sequence[str] = ()) -> None:
 
     Files named in `also` may be there.
     """
+    check_owner(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
         found = set(os.listdir(directory)) - set(also)

@@ -24,6 +24,7 @@ from slurm.stack.converge import Say, Stack, converge, make_stack, open_stack, p
 from slurm.stack.engine import Engine, Seen
 from slurm.stack.fleet import some, wait_until
 from slurm.stack.image import images
+from slurm.stack.ownership import check_owner
 from slurm.stack.plan import auth_kind, services, subnets
 from slurm.stack.ports import free_ports, is_free
 from slurm.stack.preflight import check_engine
@@ -42,6 +43,7 @@ LOGIN_KEY = "login_key"
 
 def up(directory: Path, topology: Topology, text: str, say: Say) -> Stack:
     """Bring a cluster up in `directory`; `text` is its cluster.toml. Ready when a job has run."""
+    check_owner(directory)
     check_engine(topology.engine)
     directory.mkdir(parents=True, exist_ok=True)
     with locked(directory):
