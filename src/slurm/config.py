@@ -104,8 +104,11 @@ partition = "main"
 time = "1h\""""
 
 
-def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
-    """The arguments of `Cluster` that a profile stands for; `default` lies under every other."""
+def load_profile(path: Path, profile: str | None = None, code: bool = True) -> dict[str, Any]:
+    """The arguments of `Cluster` that a profile stands for; `default` lies under every other.
+
+    `code=False` leaves out what is code, its callbacks: they are not imported.
+    """
     profiles = _read(path)
     name = profile or os.environ.get("SLURM_ENV") or DEFAULT_PROFILE
     if name not in profiles:
@@ -118,6 +121,8 @@ def load_profile(path: Path, profile: str | None = None) -> dict[str, Any]:
     if name != DEFAULT_PROFILE:
         layers.append(profiles[name])
     merged = {k: v for layer in layers for k, v in layer.items() if k != "options"}
+    if not code:
+        merged.pop("callbacks", None)
     if "callbacks" in merged:
         merged["callbacks"] = [_callback(f"{path}, [{name}]", one) for one in merged["callbacks"]]
     base = merged.get("job_base_dir", "~")

@@ -257,7 +257,10 @@ def recorded(record: Record, job: Subject) -> errors.SlurmError:
     header = record.header
     name = header.get("error")
     if name:
-        kind = getattr(errors, str(name), errors.SlurmError)
+        found = getattr(errors, str(name), None)
+        kind = errors.SlurmError
+        if isinstance(found, type) and issubclass(found, errors.SlurmError):
+            kind = found  # whoever wrote the record chose the name
         error: errors.SlurmError = kind(
             f"{_label(job)}: {header.get('message')}",
             hint=header.get("hint"),

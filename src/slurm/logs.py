@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 
-from slurm.api.backend import Backend
+from slurm.api.looking import Looking
 from slurm.errors import SlurmError
 
 #: So long a request for more is held where the other side can wait.
@@ -28,7 +28,7 @@ class Log:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Looking,
         run: str,
         name: str,
         *,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from slurm import errors, rundir
+from slurm.api.backend import Backend
 from slurm.job import Job
 from slurm.model.packs import Pack
 from slurm.model.states import JobState
@@ -273,7 +274,7 @@ class PackedRun:
 
     def value(self, index: int) -> Any:
         """The value of an item that has one; quick for those in batches."""
-        if self._where[index] == _NOWHERE:
+        if self._where[index] == _NOWHERE or not isinstance(self.cluster.backend, Backend):
             return self.item(index).result()
         try:
             return loads(self._data(index))

@@ -11,8 +11,8 @@ from slurm import errors
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from slurm.api.backend import Backend
     from slurm.api.connect import RestSettings, SlurmSettings
+    from slurm.api.looking import Looking
     from slurm.api.openssh import SshSettings
 
     Reach: TypeAlias = SshSettings | RestSettings | SlurmSettings
@@ -31,13 +31,14 @@ CONNECTION = (
 _SSH_ONLY = ("username", "port", "identity_file", "jump_host", "ssh_options", "remote_python")
 
 
-def open_backend(arguments: Mapping[str, Any]) -> Backend:
-    """The backend that `Cluster(**arguments)` has, for a look that needs nothing else of it."""
+def open_backend(arguments: Mapping[str, Any], inside: bool = False) -> Looking:
+    """A look at the cluster that `Cluster(**arguments)` means, with nothing else around it."""
     from slurm.api.connect import connect
+    from slurm.api.looking import OnlyLooks
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
     base = str(arguments.get("job_base_dir") or DEFAULT_BASE)
-    return connect(kind, base, reach(kind, arguments))
+    return OnlyLooks(connect(kind, base, reach(kind, arguments), looking=True), inside)
 
 
 def kind_of(backend_type: str, hostname: str | None) -> str:

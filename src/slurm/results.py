@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slurm import errors
-from slurm.api.backend import Backend
+from slurm.api.backend import Backend, Looking
 from slurm.evidence import Evidence
 from slurm.failure import Subject, failure, recorded
 from slurm.outcome import Verdict
@@ -20,7 +20,7 @@ class Results:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Looking,
         run: str,
         evidence: Evidence,
         job: Subject,
@@ -61,9 +61,16 @@ class Results:
     def _load(self, record: Record) -> Any:
         from slurm.files import coming_from
 
+        backend = self._backend
+        if not isinstance(backend, Backend):
+            raise errors.UntrustedRun(
+                f"the value of {self._job.name} (job {self._job.job_id}) is not unpickled by a "
+                "command that only looks",
+                hint=f"if the run is yours: slurm result {self._run}",
+            )
         try:
             payload = self._payload(record)
-            with coming_from(self._backend):
+            with coming_from(backend):
                 return self._loads(payload, own=True)
         except errors.SlurmError:
             raise
@@ -81,11 +88,12 @@ class Results:
         name = record.header.get("file")
         if name is None:
             return record.payload
+        assert isinstance(self._backend, Backend)  # who only looks does not come this far
         return checked_payload(record, self._backend.open_value(self._run, str(name)))
 
     def _exception(self, record: Record) -> BaseException:
         error: Any = None
-        if record.payload or record.header.get("file"):
+        if isinstance(self._backend, Backend) and (record.payload or record.header.get("file")):
             try:
                 error = loads(self._payload(record))
             except Exception:  # noqa: BLE001 - unpickling runs any code; the text is complete

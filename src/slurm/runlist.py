@@ -20,7 +20,7 @@ from slurm.model.states import parse_state
 from slurm.packaging.tree import cache_folder
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend
+    from slurm.api.looking import Looking
 
 _FORMAT = 2
 
@@ -102,7 +102,7 @@ class RunList:
         self.problem = ""
         self._load()
 
-    def look(self, backend: Backend, limit: int) -> tuple[list[ListedRun], int]:
+    def look(self, backend: Looking, limit: int) -> tuple[list[ListedRun], int]:
         """The newest runs (0: all of them) with their states, and how many there are in all."""
         seen = set(self._runs)
         answer = self._ask(backend, limit)
@@ -184,7 +184,7 @@ class RunList:
             name, task, kind, job, count, submitted, states, known.started, known.ended
         )
 
-    def _with_states(self, backend: Backend, listed: Sequence[ListedRun]) -> list[ListedRun]:
+    def _with_states(self, backend: Looking, listed: Sequence[ListedRun]) -> list[ListedRun]:
         """The runs with the scheduler's word on those that are open, or ended badly just now."""
         unsure = [run for run in listed if self._runs[run.run].final is None and not _good(run)]
         if not unsure:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from slurm.active import say_once
 from slurm.api.backend import Backend
 from slurm.api.connect import LocalBackend, RestSettings, SlurmSettings, connect
 from slurm.api.embedded.yielding import yielding
+from slurm.api.looking import OnlyLooks
 from slurm.batch import Batch
 from slurm.journal import Journal, journal_for
 from slurm.model.parts import Cut, cut_map
@@ -53,13 +54,25 @@ class Target:
         self._connecting = threading.Lock()
         self._batch: Batch | None = None
         self._limits: dict[str, Any] | None = None
+        self._looking: bool | None = None
+
+    def _only_look(self, inside: bool = False) -> None:
+        """Have no verb that submits, changes or unpickles: to be said before the first use.
+
+        `inside`: no log outside of its run is read.
+        """
+        self._backend, self._looking = None, inside
 
     @property
     def backend(self) -> Backend:
         """What carries the verbs; connected on first use."""
         with self._connecting:
             if self._backend is None:
-                self._backend = connect(self.backend_type, self._base, self._how)
+                found = connect(self.backend_type, self._base, self._how, self._looking is not None)
+                self._backend = found
+                if self._looking is not None:
+                    # What else a Backend has is not there: to ask for it is an AttributeError.
+                    self._backend = cast("Backend", OnlyLooks(found, self._looking))
                 if self.backend_type == "local" and self._backend.kind == "embedded":
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend

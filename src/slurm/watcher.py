@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from slurm.api.backend import Backend
+from slurm.api.backend import Backend, Looking
 from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
 from slurm.pace import NEVER, Pace
@@ -36,7 +36,7 @@ class Watcher:
     `looks` those to the file system: tests and `diagnose()` can tell what watching costs.
     """
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Looking) -> None:
         self.backend = backend
         self.polls: int = 0
         self.looks = 0
@@ -263,14 +263,22 @@ class Watcher:
                 run.beats.notice(run.jobs.values(), time.monotonic())
             stuck = [name for name, run in self._runs.items() if run.idle]
             again = [(name, token) for name, run in self._runs.items() for token in run.due()]
+        self._submit_next(stuck, again)
+        self._files.set()
+
+    def _submit_next(self, stuck: list[str], again: list[tuple[str, str]]) -> None:
+        """Submit what is due of the runs that this process watches; never for one who only looks.
+
+        The guards of the parts do the same; whoever is first, it happens once.
+        """
+        if not isinstance(self.backend, Backend):
+            return
         for name in stuck:
             self.backend.advance(name)
         for name, token in again:
-            # The guard of the part does the same; whoever is first, it happens once.
             if not self.backend.retry(name, token):
                 with self._lock:
                     self._pace.not_done(time.monotonic())
-        self._files.set()
 
     def _note_trouble(self, error: Exception) -> None:
         with self._lock:
@@ -353,7 +361,7 @@ _watchers: dict[str, Watcher] = {}
 _watchers_lock = threading.Lock()
 
 
-def watcher_for(backend: Backend) -> Watcher:
+def watcher_for(backend: Looking) -> Watcher:
     """The watcher of this backend's target; clusters with the same target share it."""
     with _watchers_lock:
         found = _watchers.get(backend.target)

@@ -52,7 +52,12 @@ class Agent:
 
     def hello(self) -> Dict[str, Any]:
         """What a client has to know before it can submit."""
-        return {"base": self.base, "scheduler": self.scheduler.kind, "host": os.uname().nodename}
+        return {
+            "base": self.base,
+            "scheduler": self.scheduler.kind,
+            "host": os.uname().nodename,
+            "user": rundir.user_name(os.getuid()).partition(" ")[0],
+        }
 
     def path(self, run: str) -> str:
         """Where a run lies; only what is below the base."""
@@ -156,9 +161,12 @@ class Agent:
         """Go on with what an earlier attempt of a workflow began to submit; None: it did not."""
         return family.recall(self, run)
 
-    def find_job(self, run: str, part: int = 0) -> Optional[str]:
-        """The job of a run whose answer got lost: by its id, its claim, or its directory."""
-        return parts.find_job(self, run, part)
+    def find_job(self, run: str, part: int = 0, keep: bool = True) -> Optional[str]:
+        """The job of a run whose answer got lost: by its id, its claim, or its directory.
+
+        With `keep` what was found is written down.
+        """
+        return parts.find_job(self, run, part, keep)
 
     # ---- status and requests --------------------------------------------------------------------
 
@@ -424,17 +432,23 @@ class Agent:
             text = f"the value {name} of {run} cannot be read: {error.strerror}"
             raise AgentError("unreadable", text) from error
 
-    def read(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
-        """Bytes of a file of a run; a negative offset counts from the end."""
-        path = os.path.join(self.path(run), name)
+    def read(
+        self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT, inside: bool = False
+    ) -> bytes:
+        """Bytes of a file of a run; a negative offset counts from the end.
+
+        Logs may lie elsewhere, where the run's owner wanted them. `inside`: those are not read.
+        """
+        folder = self.path(run)
+        path = os.path.join(folder, name)
         try:
-            with open(path, "rb") as f:
+            with run_files.open_file(folder, name, inside) as f:
                 if offset < 0:
                     f.seek(0, os.SEEK_END)
                     f.seek(max(0, f.tell() + offset))
                 else:
                     f.seek(offset)
-                return f.read(min(limit, READ_LIMIT))
+                return bytes(f.read(min(limit, READ_LIMIT)))
         except FileNotFoundError:
             return b""
         except OSError as error:

@@ -70,9 +70,15 @@ def _others_here(made: Origin) -> list[Any]:
 
 
 def connect(
-    backend_type: str, base: str, how: SshSettings | RestSettings | SlurmSettings | None = None
+    backend_type: str,
+    base: str,
+    how: SshSettings | RestSettings | SlurmSettings | None = None,
+    looking: bool = False,
 ) -> Backend:
-    """The backend for a `backend_type`; `how` says how the other side of it is reached."""
+    """The backend for a `backend_type`; `how` says how the other side of it is reached.
+
+    `looking`: it is for one that only looks, whose agent watches nothing for others.
+    """
     if isinstance(how, RestSettings):
         from slurm.api.rest_scheduler import RestScheduler
 
@@ -84,7 +90,7 @@ def connect(
     if how is not None:
         from slurm.api.ssh import ssh_backend
 
-        return ssh_backend(how, base)
+        return ssh_backend(how, base, looking)
     if backend_type == "local":
         backend_type = _scheduler_here()
     if backend_type == "embedded":

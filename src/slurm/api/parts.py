@@ -102,13 +102,13 @@ def find_or_submit(
     return job or _submit_part(agent, path, part, plan, env)
 
 
-def find_job(agent: Any, run: str, part: int) -> Optional[str]:
+def find_job(agent: Any, run: str, part: int, keep: bool = True) -> Optional[str]:
     """The job of a part, also when the answer to its submission got lost."""
     path = agent.path(run)
     job = run_files.read_text(os.path.join(path, rundir.id_name(part)))
     if not job:
         job = one_job.find_lost(agent, path, part)
-        if job:
+        if job and keep:
             one_job.remember(agent, path, part, job)
     return job or None
 

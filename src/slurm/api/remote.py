@@ -164,14 +164,16 @@ class Conversation:
             raise AgentError("rundir", "the base directory cannot be used")
         return self._watched.follow(*args)
 
-    def _read_when(self, run: str, name: str, offset: int, hold: float) -> bytes:
+    def _read_when(
+        self, run: str, name: str, offset: int, hold: float, inside: bool = False
+    ) -> bytes:
         """Bytes of a file from `offset` on, as soon as there are some."""
         if self._agent is None:
             raise AgentError("agent", "the first request must be hello")
         until = time.time() + min(hold, 30.0)
         pause = 0.02
         while True:
-            data = self._agent.read(run, name, offset)
+            data = self._agent.read(run, name, offset, inside=inside)
             if data or time.time() >= until:
                 return data
             time.sleep(pause)

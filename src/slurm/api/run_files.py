@@ -3,9 +3,11 @@
 Runs where the files are, on Python 3.6.
 """
 
+import io
 import json
 import os
 import re
+import stat
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from slurm import rundir
@@ -58,7 +60,7 @@ def check_base(base: str) -> None:
         rundir.check_base(base)
     except rundir.Untrusted as error:
         words = "what lies there is executed, so nothing is submitted"
-        hint = "make it yours alone: chmod go-w {} or choose another: job_base_dir=...".format(base)
+        hint = "{}; or choose another: job_base_dir=...".format(error.fix)
         raise AgentError("rundir", "{}; {}".format(error, words), [], hint) from error
 
 
@@ -69,7 +71,34 @@ def check_script(run: str, script: str) -> None:
         for place in places:
             rundir.check_place(place)
     except rundir.Untrusted as error:
-        raise AgentError("untrusted", "{}; its jobs are not submitted".format(error)) from error
+        text = "{}; its jobs are not submitted".format(error)
+        raise AgentError("untrusted", text, [], error.fix) from error
+
+
+def open_file(folder: str, name: str, inside: bool) -> Any:
+    """Open a file of a run for reading; `inside`: no path and no link may lead out of the run."""
+    path = os.path.join(folder, name)
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOCTTY", 0))
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        return io.BytesIO()  # a log may go to /dev/null; a pipe would block
+    try:
+        # What was opened is looked at, not what the path leads to a moment later.
+        if inside and not _is_below(fd, path, folder):
+            text = "{} lies outside of its run, and is not read by those who only look".format(path)
+            hint = "if the run is yours, name its base: slurm logs RUN --job-base-dir BASE"
+            raise AgentError("untrusted", text, [], hint)
+    except BaseException:  # raised again
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def _is_below(fd: int, path: str, folder: str) -> bool:
+    real = os.path.realpath(path)
+    found = os.stat(real)
+    same = os.path.samestat(found, os.fstat(fd)) and found.st_nlink == 1
+    return same and real.startswith(os.path.realpath(folder) + os.sep)
 
 
 def fill_in(template: str, words: Dict[str, str], script: str) -> None:

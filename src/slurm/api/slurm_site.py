@@ -262,6 +262,7 @@ def cpu_seconds(text: str) -> float:
 
 # ---- commands that only look ------------------------------------------------------------------
 
+#: `scontrol write batch_script ID -` prints; without the dash it writes a file.
 _LOOKING = ("sacct", "sdiag", "sinfo", "squeue", "sshare")
 
 
@@ -269,6 +270,8 @@ def only_looks(command: Sequence[str]) -> bool:
     """Whether a command changes nothing: what a monitor may run, with any arguments."""
     if command[0] == "sdiag":
         return list(command[1:]) == []  # it can also reset the numbers
+    if list(command[:3]) == ["scontrol", "write", "batch_script"]:
+        return len(command) == 5 and command[4] == "-"
     return command[0] in _LOOKING or list(command[:2]) == ["scontrol", "show"]
 
 

@@ -336,12 +336,12 @@ def _run(command: list[str]) -> str:
 
 # ---- one per target -----------------------------------------------------------------------------
 
-_backends: dict[str, SshBackend] = {}
+_backends: dict[tuple[str, bool], SshBackend] = {}
 _lock = threading.Lock()
 
 
-def ssh_backend(how: SshSettings, base: str) -> SshBackend:
+def ssh_backend(how: SshSettings, base: str, looking: bool = False) -> SshBackend:
     """The backend for a host and a base directory; clusters with the same ones share it."""
     backend = SshBackend(how, base)
     with _lock:
-        return _backends.setdefault(backend.target, backend)
+        return _backends.setdefault((backend.target, looking), backend)

@@ -100,7 +100,7 @@ def _values(app: App, before: list[str], last: str) -> list[str]:
     from slurm.api.listing import LAST, run_names
 
     chosen = before[before.index("--cluster") + 1] if "--cluster" in before else None
-    cluster = Common(cluster=chosen).connect()
+    cluster = Common(cluster=chosen).look()
     if cluster.backend_type == "ssh":
         return []  # a key press must not open a connection
     return [name for name in (LAST, *run_names(cluster.base)) if name.startswith(last)][:200]

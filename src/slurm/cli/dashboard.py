@@ -48,7 +48,7 @@ def dashboard(
 
         from slurm.web.serving import Serving, serve
     asked = Serving(address, port, interval, read_only, per_user, certificate, key, name)
-    serve(common.connect, asked, _began)
+    serve(common.look, asked, _began, None if read_only else common.connect)
     return Ended()
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import Opened, open_run
+from slurm.cli.opened import Opened, look_at
 from slurm.cli.screen import Column, Screen, bar, span, table
 from slurm.efficiency import RunUse, Spread, calls_of, run_use
 from slurm.errors import UsageError
@@ -102,7 +102,7 @@ class EffShown(Answer):
 
 def eff(run: Run, *, common: Common = COMMON) -> EffShown:
     """Say how well a run used what it asked for, and what to ask for next time."""
-    opened = open_run(common, run, ask=False)
+    opened = look_at(common, run, ask=False)
     use = measured(opened)
     if use is None:
         raise UsageError(

@@ -20,7 +20,7 @@ from slurm.cli.screen import Screen, screen_of
 from slurm.errors import SlurmError
 
 if TYPE_CHECKING:
-    from slurm.api.backend import Backend
+    from slurm.api.looking import Looking
     from slurm.cluster import Cluster
 
 #: A run, as a person names it.
@@ -99,13 +99,39 @@ class Common(Form):
 
         return Cluster(**self._arguments(run))
 
-    def backend(self, **more: Any) -> Backend:
-        """The same without a cluster around it, which takes longer to import than to ask."""
+    def backend(self, **more: Any) -> Looking:
+        """A look at it without a cluster around, which takes longer to import than to ask."""
         from slurm.reach import open_backend
 
-        return open_backend({**self._arguments(), **more})
+        return open_backend({**self._arguments(code=False), **more})
 
-    def _arguments(self, run: str | None = None) -> dict[str, Any]:
+    def look(self, run: str | None = None) -> Cluster:
+        """The same cluster for a verb that looks: it cannot submit, cancel, write or unpickle.
+
+        Where the base directory was not named but found above a run, nothing outside of the run is
+        read either: its metadata may be anybody's.
+        """
+        from slurm.cluster import Cluster
+
+        found = self._arguments(run, code=False)
+        cluster = Cluster(**found, progress=False)
+        cluster._only_look(inside=self._found_above(run))
+        return cluster
+
+    def _found_above(self, run: str | None) -> bool:
+        """Whether it is the directory of a run that says where its base is."""
+        from slurm.config import find_slurmfile, has_profile, load_profile
+        from slurm.reach import DEFAULT_BASE
+
+        above = None if run is None or os.sep not in run else _base_above(run)
+        if above is None or self.job_base_dir or self.cluster or self.hostname:
+            return False
+        named = DEFAULT_BASE
+        if has_profile(None):
+            named = str(load_profile(find_slurmfile(), code=False).get("job_base_dir", named))
+        return os.path.realpath(os.path.expanduser(named)) != os.path.realpath(above)
+
+    def _arguments(self, run: str | None = None, code: bool = True) -> dict[str, Any]:
         from slurm.api.origin import is_id
         from slurm.config import find_slurmfile, has_profile, load_profile, load_stack, stack_names
         from slurm.reach import DEFAULT_BASE
@@ -116,10 +142,10 @@ class Common(Form):
         if self.cluster in stack_names() and not has_profile(self.cluster):
             return {**load_stack(str(self.cluster)), **given}
         if self.cluster is not None:
-            return {**load_profile(find_slurmfile(), self.cluster), **given}
+            return {**load_profile(find_slurmfile(), self.cluster, code), **given}
         base = _base_above(run) if run is not None and os.sep in run and not given else None
         if base is None and not self.hostname and has_profile(None):
-            return {**load_profile(find_slurmfile()), **given}
+            return {**load_profile(find_slurmfile(), code=code), **given}
         if run is None or self.hostname or is_id(run):
             return given  # an id is that of the default scheduler
         base = base or Path(os.path.expanduser(self.job_base_dir or DEFAULT_BASE))

@@ -50,7 +50,7 @@ def graph(
     common: Common = COMMON,
 ) -> GraphShown:
     """Draw the jobs of a workflow, what waits for what, with states and times."""
-    found = read_graph(common.connect(run), run)
+    found = read_graph(common.look(run), run)
     text = render(found, format)
     if output is not None:
         output.write_text(text)

@@ -9,7 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import open_run
+from slurm.cli.opened import look_at
 from slurm.cli.screen import Screen
 
 
@@ -39,7 +39,7 @@ def logs(
     common: Common = COMMON,
 ) -> Iterator[LogLine]:
     """Print the last lines of a job's log; with --follow each new one as it comes."""
-    job = open_run(common, run, ask=False).of_task(task).one("logs")
+    job = look_at(common, run, ask=False).of_task(task).one("logs")
     stream = "err" if stderr else "out"
     for line in job.log_lines(lines, follow=follow, stderr=stderr, rank=rank, labels=True):
         yield LogLine(job.id, stream, line)

@@ -11,7 +11,8 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -19,13 +20,15 @@ from slurm.cli import Verb, verbs
 from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Answer, Common, Form, error_as_dict
 from slurm.cli.jsonrpc import Server, Tool
-from slurm.errors import SlurmError
+from slurm.errors import SlurmError, UsageError
 
-#: What only looks, and what changes something: that needs a flag.
-LOOKS = (
-    *("ls", "show", "logs", "why", "eff", "graph", "result"),
-    *("queue", "nodes", "partitions"),
-)
+if TYPE_CHECKING:
+    from slurm.cluster import Cluster
+
+#: What only looks; what unpickles a value, which is code; and what changes something. The last
+#: two need a flag each.
+LOOKS = ("ls", "show", "logs", "why", "eff", "graph", "queue", "nodes", "partitions")
+VALUES = ("result",)
 CHANGES = ("run", "rerun", "cancel")
 #: What would not end, asks a person, or writes files here.
 _LEFT_OUT = ("follow", "watch", "detach", "output", "common", "form")
@@ -45,23 +48,60 @@ def mcp(
     allow_changes: Annotated[
         bool, Parameter(negative="", help="Also offer tools that submit and cancel.")
     ] = False,
+    allow_values: Annotated[
+        bool, Parameter(negative="", help="Also offer `result`: to read a value runs its code.")
+    ] = False,
     common: Common = COMMON,
 ) -> Ended:
     """Serve this program's verbs to an assistant: it is started by the assistant's program.
 
-    Without --allow-changes the tools can only look.
+    Without --allow-changes and --allow-values the tools can only look, at runs of the configured
+    base directory: no path is taken, no value unpickled, and no file outside of a run read.
     """
     from slurm import __version__
 
     # What a verb prints must not come between the messages.
     answers, sys.stdout = sys.stdout, sys.stderr
-    names = (*LOOKS, *CHANGES) if allow_changes else LOOKS
-    tools = [tool_of(verb, common) for verb in verbs() if verb.name in names]
+    names = (*LOOKS, *(VALUES if allow_values else ()), *(CHANGES if allow_changes else ()))
+    named = ByName(**vars(common))
+    tools = [tool_of(verb, named) for verb in verbs() if verb.name in names]
     try:
         Server("slurm", __version__, _ABOUT, tools).serve(sys.stdin, answers)
     finally:
         sys.stdout = answers
     return Ended()
+
+
+@dataclass(frozen=True)
+class ByName(Common):
+    """The options of a verb whose runs are named by an assistant, which may repeat what it read.
+
+    A path would choose the base directory, and with it whose files are read.
+    """
+
+    def connect(self, run: str | None = None) -> Cluster:
+        """The configured cluster, for a run of it."""
+        _refuse_path(run)
+        return super().connect(None)
+
+    def look(self, run: str | None = None) -> Cluster:
+        """The same, to look: files outside of a run are not read."""
+        _refuse_path(run)
+        cluster = super().look(None)
+        cluster._only_look(inside=True)
+        return cluster
+
+
+def _refuse_path(run: str | None) -> None:
+    """Runs inside of workflows have names with slashes; what leads elsewhere is a path."""
+    if run is None:
+        return
+    parts = run.split("/")
+    if run.startswith(("/", "~")) or ".." in parts or "." in parts or "\\" in run:
+        raise UsageError(
+            f"{run!r} is a path, and this tool takes runs of the configured base directory only",
+            hint="name it as slurm ls does, or by its job id; a person can: slurm show PATH",
+        )
 
 
 def tool_of(verb: Verb, common: Common) -> Tool:
@@ -86,7 +126,7 @@ def tool_of(verb: Verb, common: Common) -> Tool:
     schema = {"type": "object", "properties": properties, "required": required}
     call = _caller(function, common if takes_common else None)
     about = (inspect.getdoc(function) or verb.about).replace("\n", " ")
-    return Tool(verb.name, about, schema, call, read_only=verb.name in LOOKS)
+    return Tool(verb.name, about, schema, call, read_only=verb.name not in CHANGES)
 
 
 def _caller(

@@ -81,11 +81,19 @@ class Opened:
         return Opened(self.cluster, None, chosen)
 
 
+def look_at(common: Common, run: str, ask: bool = True) -> Opened:
+    """Find a run again for a verb that only looks: nothing is submitted, written or unpickled."""
+    return _opened(common.look(run), run, ask)
+
+
 def open_run(common: Common, run: str, ask: bool = True) -> Opened:
     """Find a run again; the scheduler is asked at most once, and not about what is over."""
+    return _opened(common.connect(run), run, ask)
+
+
+def _opened(cluster: Cluster, run: str, ask: bool) -> Opened:
     from slurm.array import ArrayJob
 
-    cluster = common.connect(run)
     found = cluster.attach(run)
     array = found if isinstance(found, ArrayJob) else None
     opened = Opened(cluster, array, list(array) if array is not None else [found])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import Opened, open_run
+from slurm.cli.opened import Opened, look_at
 from slurm.cli.screen import Column, Screen, ago, span, table
 from slurm.model.units import format_duration, format_memory
 
@@ -93,7 +93,7 @@ class RunShown(Answer):
 
 def show(run: Run, *, common: Common = COMMON) -> RunShown:
     """Show a run: its jobs, times, options, what failed and its last words."""
-    return described(open_run(common, run))
+    return described(look_at(common, run))
 
 
 def described(opened: Opened) -> RunShown:

@@ -31,5 +31,5 @@ def top(
         from slurm.cli.top_app import Top
     if not terminal():
         raise UsageError("slurm top needs a terminal", hint="slurm queue --json is for programs")
-    Top(common.connect(), interval).run()
+    Top(common.look(), interval, common.connect).run()
     return Ended()

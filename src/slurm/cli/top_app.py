@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from rich.markup import escape
@@ -89,9 +90,16 @@ class Top(App[None]):
         Binding("2", "show('nodes')", "Nodes"),
     ]
 
-    def __init__(self, cluster: Cluster, interval: float = 10.0) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        interval: float = 10.0,
+        acting: Callable[[], Cluster] | None = None,
+    ) -> None:
         super().__init__()
         self._cluster = cluster
+        #: What cancels: that which looks cannot.
+        self._acting = acting or (lambda: cluster)
         self._interval = interval
         self._seen = Look()
         self._unfolded: set[str] = set()
@@ -249,7 +257,7 @@ class Top(App[None]):
     @work(thread=True)
     def _cancel(self, row: JobRow) -> None:
         try:
-            self._cluster.attach(row.job_id).cancel()
+            self._acting().attach(row.job_id).cancel()
             self.notify(f"asked to end {row.job_id}")
         except SlurmError as error:
             self.notify(printable(error.message), severity="error", markup=False)

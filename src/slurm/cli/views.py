@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 from cyclopts import Parameter
 
-from slurm.api.backend import Backend
+from slurm.api.looking import Looking
 from slurm.cli.frame import COMMON, Answer, Common
 from slurm.cli.screen import Column, Screen, bar, span, table
 
@@ -99,11 +99,11 @@ def queue(
     return QueueShown(kept)
 
 
-def _user_of(backend: Backend) -> str:
+def _user_of(backend: Looking) -> str:
     """Who I am there."""
     if backend.kind != "ssh":
         return getpass.getuser()
-    return backend.run(["id", "-un"], 30)[1].strip()
+    return str(backend.hello()["user"])
 
 
 @dataclass(frozen=True)

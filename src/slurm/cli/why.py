@@ -11,9 +11,9 @@ from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import Opened, open_run
+from slurm.cli.opened import Opened, look_at
 from slurm.cli.screen import Screen, span
-from slurm.errors import SlurmError
+from slurm.errors import RemoteError, SlurmError
 from slurm.why import Ended, Fix, Why, explain_failure, explain_pending
 
 
@@ -94,7 +94,7 @@ def why(
     common: Common = COMMON,
 ) -> WhyShown:
     """Say in English why a job waits, or why it failed, and what helps."""
-    return explained(open_run(common, run).of_task(task))
+    return explained(look_at(common, run).of_task(task))
 
 
 def explained(opened: Opened) -> WhyShown:
@@ -145,8 +145,10 @@ def _fine(job: Any) -> Why:
 def _ended(opened: Opened, job: Any) -> Ended:
     error = job.outcome()[1]
     last = job.history[-1]
-    ours = isinstance(error, SlurmError)
-    message = error.message if ours else f"{job.name} raised {type(error).__name__}: {error}"
+    # Who only looks has the text of the function's own exception, not the exception.
+    ours = isinstance(error, SlurmError) and not isinstance(error, RemoteError)
+    raised = f"{job.name} raised {type(error).__name__}: {error}"
+    message = error.message if isinstance(error, SlurmError) else raised
     code = job.exit_code
     evidence = tuple(error.evidence) if ours else ()
     return Ended(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slurm.api.backend import Backend
+from slurm.api.looking import Looking
 from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.errors import (
     ConnectionLost,
@@ -138,7 +138,7 @@ class Collector:
 
     def __init__(
         self,
-        backend: Backend,
+        backend: Looking,
         *,
         interval: float = INTERVAL,
         stale_after: float = STALE,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from slurm.api.backend import Backend
+from slurm.api.looking import Looking
 from slurm.api.slurm_commands import JobStatus
 from slurm.api.slurm_site import PartitionStatus
 from slurm.model.states import parse_state
@@ -24,7 +24,7 @@ ENDED = 300
 class EmbeddedSource:
     """Asks the embedded scheduler, which has none of Slurm's commands."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Looking) -> None:
         self._backend = backend
         self._user = _user()
         self.calls = 0

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slurm.api.backend import Backend
+from slurm.api.looking import Looking
 from slurm.errors import NoScheduler, OptionError
 from slurm.monitor.collector import INTERVAL, STALE, Collector
 from slurm.monitor.exporter import PORT, Exporter, ExporterServer
@@ -65,7 +65,7 @@ def rest_arguments(url: str | None, token_file: Path | None) -> dict[str, Any]:
 
 
 @contextmanager
-def running(backend: Backend, asked: Serving) -> Iterator[ExporterServer]:
+def running(backend: Looking, asked: Serving) -> Iterator[ExporterServer]:
     """An exporter that collects and answers, for as long as the block lasts."""
     asked.check()
     if backend.kind == "embedded":
@@ -88,7 +88,7 @@ def running(backend: Backend, asked: Serving) -> Iterator[ExporterServer]:
         collector.stop()
 
 
-def serve(backend: Backend, asked: Serving, began: Callable[[ExporterServer], None]) -> None:
+def serve(backend: Looking, asked: Serving, began: Callable[[ExporterServer], None]) -> None:
     """Serve until SIGTERM or Ctrl-C; `began` is told once it listens. The process is ours alone."""
     sys.setswitchinterval(TURN)
     with running(backend, asked) as server, Shutdown() as shutdown:

@@ -7,12 +7,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from slurm.api.agent_error import AgentError
-from slurm.api.backend import Backend, as_error
-from slurm.api.connect import LocalBackend
+from slurm.api.looking import Looking, OnlyLooks, as_error, scheduler_of
 from slurm.api.rest_scheduler import RestScheduler
 from slurm.api.slurm_rows import UnreadableAnswer
 from slurm.api.slurm_site import PartitionStatus, parse_partitions, sinfo_command
-from slurm.errors import SchedulerUnreachable
+from slurm.errors import SchedulerUnreachable, UsageError
 from slurm.monitor import controller, nodes, queue, sharing
 from slurm.monitor.embedded import EmbeddedSource
 from slurm.monitor.rest import RestSource
@@ -22,6 +21,10 @@ from slurm.monitor.snapshot import Snapshot
 #: Seconds that one command may take; and one of those that are asked seldom.
 PATIENCE = 60.0
 SHORT_PATIENCE = 20.0
+
+
+#: What is asked of slurmrestd by those who only look.
+_REST_LOOKS = ("cluster_name", "record", "explain")
 
 
 class Source(Protocol):
@@ -38,7 +41,7 @@ class Source(Protocol):
         """What changes seldom. What fails here is a gap, and ends nothing."""
 
 
-def source_of(backend: Backend) -> Source:
+def source_of(backend: Looking) -> Source:
     """The way that a backend's Slurm is asked."""
     if backend.kind == "embedded":
         return EmbeddedSource(backend)
@@ -46,11 +49,13 @@ def source_of(backend: Backend) -> Source:
     return CommandSource(backend) if rest is None else RestSource(rest.client, PATIENCE)
 
 
-def rest_of(backend: Backend) -> Callable[..., Any] | None:
+def rest_of(backend: Looking) -> Callable[..., Any] | None:
     """How slurmrestd is asked, verb first, where that is the way to a backend's Slurm."""
     scheduler = _rest_scheduler(backend)
 
     def ask(verb: str, *words: Any) -> Any:
+        if isinstance(backend, OnlyLooks) and verb not in _REST_LOOKS:
+            raise UsageError(f"{verb!r} changes something, and this only looks")
         try:
             return getattr(scheduler, verb)(*words)
         except AgentError as error:
@@ -59,15 +64,15 @@ def rest_of(backend: Backend) -> Callable[..., Any] | None:
     return None if scheduler is None else ask
 
 
-def _rest_scheduler(backend: Backend) -> RestScheduler | None:
-    scheduler = backend.agent.scheduler if isinstance(backend, LocalBackend) else None
+def _rest_scheduler(backend: Looking) -> RestScheduler | None:
+    scheduler = scheduler_of(backend)
     return scheduler if isinstance(scheduler, RestScheduler) else None
 
 
 class CommandSource:
     """Slurm's commands, four in one round trip; seldom four more."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Looking) -> None:
         self._backend = backend
         self.calls = 0
 

@@ -106,6 +106,7 @@ from slurm.rundir.private import (
     make_private_folder,
     open_trusted,
     read_trusted,
+    user_name,
     write_atomically,
 )
 from slurm.rundir.records import (

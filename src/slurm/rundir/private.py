@@ -11,24 +11,26 @@ if TYPE_CHECKING:
 
 
 class Untrusted(Exception):
-    """A file or directory is not ours alone, so nothing in it may be unpickled."""
+    """A file or directory is not ours alone: nothing in it is run, imported or unpickled.
+
+    The message names it with its owner and mode and says why; `fix` is the command that helps.
+    """
+
+    def __init__(self, message: str, fix: str = "") -> None:
+        super().__init__(message)
+        self.fix = fix
 
 
 def check_private(path: str, info: os.stat_result) -> None:
-    """Refuse what another user owns or may write."""
-    if info.st_uid != os.getuid():
-        raise Untrusted(f"{path} belongs to user {info.st_uid}, not to you ({os.getuid()})")
-    if info.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        mode = stat.S_IMODE(info.st_mode)
-        raise Untrusted(f"{path} is writable by others (mode {mode:04o}); expected 0700 or 0600")
+    """Refuse what another user owns or may write: the one rule, which all others ask."""
+    _check(path, info, (os.getuid(),), stat.S_IWGRP | stat.S_IWOTH)
 
 
 def check_place(path: str) -> None:
     """Refuse a file or folder, or a link to one, that others made or may change."""
     info = os.lstat(path)
     if stat.S_ISLNK(info.st_mode):
-        if info.st_uid != os.getuid():
-            raise Untrusted(f"{path} is a link of user {info.st_uid}, not yours ({os.getuid()})")
+        _check(path, info, (os.getuid(),), 0)
         info = os.stat(path)
     check_private(path, info)
 
@@ -36,13 +38,40 @@ def check_place(path: str) -> None:
 def check_file(path: str) -> None:
     """Refuse a file that somebody else wrote or may write; one of root's is good."""
     for info in (os.lstat(path), os.stat(path)):
-        if info.st_uid not in (os.getuid(), 0):
-            kind = "is a link of" if stat.S_ISLNK(info.st_mode) else "belongs to"
-            raise Untrusted(f"{path} {kind} user {info.st_uid}, not to you ({os.getuid()})")
-        others = stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
-        if info.st_mode & others and not stat.S_ISLNK(info.st_mode):
-            mode = stat.S_IMODE(info.st_mode)
-            raise Untrusted(f"{path} is writable by others (mode {mode:04o})")
+        _check(path, info, (os.getuid(), 0), _others(info))
+
+
+def _others(info: os.stat_result) -> int:
+    """Who else may not write: everybody, and a group unless it is this user's own."""
+    return stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+
+
+def _check(path: str, info: os.stat_result, owners: "tuple[int, ...]", forbidden: int) -> None:
+    link = stat.S_ISLNK(info.st_mode)
+    mode = "" if link else f" (mode {stat.S_IMODE(info.st_mode):04o})"
+    if info.st_uid not in owners:
+        kind = "is a link of" if link else "belongs to"
+        me = os.getuid()
+        # Whose name it is costs a look-up; only who is refused pays for it.
+        raise Untrusted(
+            f"{path}{mode} {kind} user {user_name(info.st_uid)}, not to you ({user_name(me)})",
+            f"if you trust what lies there, take a copy of your own: cp -rL {path} COPY",
+        )
+    if info.st_mode & forbidden and not link:
+        raise Untrusted(
+            f"{path} of user {user_name(info.st_uid)} is writable by others{mode}",
+            f"look at what lies there, then: chmod go-w {path}",
+        )
+
+
+def user_name(uid: int) -> str:
+    """The name and number of a user, or the number alone."""
+    import pwd  # seldom needed, and not on Windows
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} ({uid})"
+    except KeyError:
+        return str(uid)
 
 
 def check_base(base: str) -> None:
@@ -52,12 +81,7 @@ def check_base(base: str) -> None:
     /tmp, but not take ours away; so there each of our own folders is looked at.
     """
     info = os.stat(base)
-    if info.st_uid not in (os.getuid(), 0):
-        raise Untrusted(f"{base} belongs to user {info.st_uid}, not to you ({os.getuid()})")
-    others = stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
-    if info.st_mode & others and not info.st_mode & stat.S_ISVTX:
-        mode = stat.S_IMODE(info.st_mode)
-        raise Untrusted(f"{base} is writable by others (mode {mode:04o})")
+    _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
     for name in os.listdir(base):
         if name.startswith("."):
             check_place(os.path.join(base, name))

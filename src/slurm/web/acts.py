@@ -8,8 +8,8 @@ from slurm.api.backend import JobKey
 from slurm.errors import CommandRefused
 from slurm.model.states import parse_state
 from slurm.monitor.source import rest_of
-from slurm.web.details import JOB_ID, Detail, command
-from slurm.web.sessions import Session
+from slurm.web.details import JOB_ID, Detail
+from slurm.web.sessions import Session, run_as
 from slurm.web.site import Site
 
 
@@ -26,6 +26,9 @@ class Act:
     command: tuple[str, ...]
     harm: bool = False
 
+
+#: Slurm's own settings for answers that programs read.
+_PLAIN = ("env", "LC_ALL=C")
 
 ACTS = {
     act.name: act
@@ -59,7 +62,9 @@ def carry_out(site: Site, session: Session, found: Detail, act: Act, submit: str
         raise CommandRefused("this dashboard only shows", hint="start it without --read-only")
     if row is None or not JOB_ID.match(found.job_id) or submit != str(row.submit):
         raise CommandRefused(f"job {found.job_id} is not in the queue any more")
-    backend = site.cluster.backend
+    if site.acting is None:
+        raise CommandRefused("this dashboard only shows", hint="start it without --read-only")
+    backend = site.acting().backend
     rest = rest_of(backend)
     if rest is not None and not found.run:
         rest(act.name, _elements(found, site))
@@ -70,10 +75,14 @@ def carry_out(site: Site, session: Session, found: Detail, act: Act, submit: str
         if not found.run or not backend.request(act.name, keys):
             raise CommandRefused(f"job {found.job_id} cannot be reached any more")
         return
-    code, out, words = command(site, session, [*act.command, found.job_id])
+    words = [*act.command, found.job_id]
+    if session.jwt:
+        code, out, said = run_as(session.jwt, words)
+    else:
+        code, out, said = backend.run([*_PLAIN, *words], 30)
     if code != 0:
-        said = [line for line in (words or out).splitlines() if line.strip()]
-        raise CommandRefused(said[-1] if said else f"{act.command[0]} ended with {code}")
+        lines = [line for line in (said or out).splitlines() if line.strip()]
+        raise CommandRefused(lines[-1] if lines else f"{act.command[0]} ended with {code}")
 
 
 def _elements(found: Detail, site: Site) -> list[str]:

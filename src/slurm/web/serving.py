@@ -90,9 +90,14 @@ class Dashboard:
 
 @contextmanager
 def prepared(
-    connect: Callable[[], Cluster], asked: Serving
+    connect: Callable[[], Cluster],
+    asked: Serving,
+    acting: Callable[[], Cluster] | None = None,
 ) -> Iterator[tuple[Dashboard, socket.socket]]:
-    """A dashboard that collects, and the socket that it is to answer on."""
+    """A dashboard that collects, and the socket that it is to answer on.
+
+    `connect` gives what looks; `acting` what cancels, holds and releases, once a viewer asks.
+    """
     import uvicorn
 
     from slurm.web.app import build_app
@@ -110,7 +115,7 @@ def prepared(
                 hint="start it on the cluster, or on loopback for yourself alone",
             )
         collector = Collector(cluster.backend, interval=asked.interval, stale_after=STALE)
-        site, sessions = Site(collector, cluster, opener, rules), Sessions()
+        site, sessions = Site(collector, cluster, opener, acting, rules), Sessions()
         tls = asked.certificate is not None
         app = build_app(site, sessions, _names(asked), tls)
         config = uvicorn.Config(
@@ -146,10 +151,13 @@ def prepared(
 
 
 def serve(
-    connect: Callable[[], Cluster], asked: Serving, began: Callable[[Dashboard], None]
+    connect: Callable[[], Cluster],
+    asked: Serving,
+    began: Callable[[Dashboard], None],
+    acting: Callable[[], Cluster] | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; `began` is told once it listens."""
-    with prepared(connect, asked) as (dashboard, listening), Shutdown() as shutdown:
+    with prepared(connect, asked, acting) as (dashboard, listening), Shutdown() as shutdown:
         began(dashboard)
         asyncio.run(_answer(dashboard.server, listening, shutdown))
 

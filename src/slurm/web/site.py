@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,8 @@ class Site:
     collector: Collector
     cluster: Cluster
     opener: Opener
+    #: What acts on jobs: `cluster` only looks. None where nobody may.
+    acting: Callable[[], Cluster] | None = None
     rules: Rules = field(default_factory=Rules)
     history: History = field(default_factory=History)
     #: Answers of the scheduler and of run directories about one thing.
