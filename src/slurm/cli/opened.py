@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm.cli import DONE, TASK_FAILED
 from slurm.cli.frame import Common
-from slurm.errors import UsageError
+from slurm.errors import UntrustedRun, UsageError
 
 if TYPE_CHECKING:
     from slurm.array import ArrayJob
@@ -79,6 +79,14 @@ class Opened:
             most = len(self.jobs) - 1
             raise UsageError(f"--task {index} is not in {self.run}", hint=f"it has 0 to {most}")
         return Opened(self.cluster, None, chosen)
+
+
+def last_lines(job: Job[Any], count: int, stderr: bool = False) -> list[str]:
+    """The last lines of a log, beside what else is told of a job: or why they are not read."""
+    try:
+        return list(job.log_lines(count, stderr=stderr))
+    except UntrustedRun as error:
+        return [error.message]
 
 
 def look_at(common: Common, run: str, ask: bool = True) -> Opened:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import Opened, look_at
+from slurm.cli.opened import Opened, last_lines, look_at
 from slurm.cli.screen import Column, Screen, ago, span, table
 from slurm.model.units import format_duration, format_memory
 
@@ -119,8 +119,8 @@ def described(opened: Opened) -> RunShown:
         path=first.path,
         options=_plain(first.options),
         failed=[_failed(job) for job in opened.failed[:SHOWN]],
-        stdout=list(single.log_lines(5)) if single else [],
-        stderr=list(single.log_lines(5, stderr=True)) if single else [],
+        stdout=last_lines(single, 5) if single else [],
+        stderr=last_lines(single, 5, True) if single else [],
     )
 
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
 from slurm.cli.frame import COMMON, Answer, Common, Run
-from slurm.cli.opened import Opened, look_at
+from slurm.cli.opened import Opened, last_lines, look_at
 from slurm.cli.screen import Screen, span
 from slurm.errors import RemoteError, SlurmError
 from slurm.why import Ended, Fix, Why, explain_failure, explain_pending
@@ -163,7 +163,7 @@ def _ended(opened: Opened, job: Any) -> Ended:
         signal=getattr(error, "signal", None) or (code - 128 if code and code > 128 else None),
         peak=_peak(job),
         elapsed=job.timings.elapsed,
-        last_lines=evidence or tuple(job.log_lines(3, stderr=True)) or tuple(job.log_lines(3)),
+        last_lines=evidence or tuple(last_lines(job, 3, True) or last_lines(job, 3)),
     )
 
 
