@@ -43,7 +43,9 @@ def refused(base: Path) -> str:
     with pytest.raises(AgentError) as found:
         agent(base).prepare_base()
     assert found.value.kind == "rundir"
-    assert "chmod" in (found.value.hint or "")
+    hint = found.value.hint or ""
+    assert "job_base_dir=" in hint
+    assert ("chmod go-w" in hint) == ("writable by others" in found.value.message)
     return found.value.message
 
 
@@ -274,3 +276,65 @@ def test_nobody_can_keep_others_from_pulling_images(tmp_path: Path) -> None:
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
     assert done.stdout.strip() == str(lock)
     assert lock.stat().st_uid == os.getuid()
+
+
+# ---- submitit's log folders ---------------------------------------------------------------------
+
+
+class Mark:
+    """Leaves a file behind where it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.path), "w")
+
+
+@as_root
+@pytest.mark.parametrize("way", ["their file", "open file", "open folder", "their folder", "link"])
+@pytest.mark.parametrize("what", ["result", "submitted"])
+def test_a_pickle_of_a_log_folder_that_others_may_write_is_refused(
+    tmp_path: Path, way: str, what: str
+) -> None:
+    """The drop-in for submitit keeps results and calls where its user says, with umask's modes."""
+    import pickle
+
+    from slurm.errors import UntrustedRun
+    from slurm.submitit.core.jobs import Job as FolderJob
+
+    folder, mark = tmp_path / "logs", tmp_path / "mark"
+    folder.mkdir(mode=0o755)
+    name = {"result": "7_0_result.pkl", "submitted": "7_submitted.pkl"}[what]
+    file = folder / name
+    file.write_bytes(pickle.dumps(Mark(mark)))
+    if way == "their file":
+        os.chown(file, OTHER, OTHER)
+    elif way == "open file":
+        file.chmod(0o666)
+    elif way == "open folder":
+        folder.chmod(0o777)
+    elif way == "their folder":
+        os.chown(folder, OTHER, OTHER)
+    else:
+        file.rename(tmp_path / "theirs")
+        file.symlink_to(tmp_path / "theirs")
+        os.lchown(file, OTHER, OTHER)
+    job: FolderJob[Any] = FolderJob(folder, "7")
+    ask = job.submission if what == "submitted" else job._get_outcome_and_result
+    with pytest.raises(UntrustedRun if way != "link" else (UntrustedRun, OSError)) as found:
+        ask()
+    assert not mark.exists()
+    if way != "link":
+        assert str(folder) in str(found.value) and ("(mode 0" in str(found.value))
+        assert "chmod go-w" in str(found.value) or "cp -rL" in str(found.value)
+
+
+def test_a_pickle_of_ones_own_log_folder_is_read(tmp_path: Path) -> None:
+    import pickle
+
+    from slurm.submitit.core.jobs import Job as FolderJob
+
+    (tmp_path / "7_0_result.pkl").write_bytes(pickle.dumps(("success", 5)))
+    job: FolderJob[int] = FolderJob(tmp_path, "7")
+    assert job._get_outcome_and_result() == ("success", 5)

@@ -60,7 +60,8 @@ def check_base(base: str) -> None:
         rundir.check_base(base)
     except rundir.Untrusted as error:
         words = "what lies there is executed, so nothing is submitted"
-        hint = "{}; or choose another: job_base_dir=...".format(error.fix)
+        mine = error.fix + "; or " if "chmod" in error.fix else ""
+        hint = mine + "choose another directory: job_base_dir=..."
         raise AgentError("rundir", "{}; {}".format(error, words), [], hint) from error
 
 

@@ -148,7 +148,9 @@ def _ended(opened: Opened, job: Any) -> Ended:
     # Who only looks has the text of the function's own exception, not the exception.
     ours = isinstance(error, SlurmError) and not isinstance(error, RemoteError)
     raised = f"{job.name} raised {type(error).__name__}: {error}"
-    message = error.message if isinstance(error, SlurmError) else raised
+    if isinstance(error, RemoteError):
+        raised = error.message.replace(f" (job {job.id})", "", 1)
+    message = error.message if ours and isinstance(error, SlurmError) else raised
     code = job.exit_code
     evidence = tuple(error.evidence) if ours else ()
     return Ended(

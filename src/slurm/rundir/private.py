@@ -113,6 +113,25 @@ def open_trusted(path: str) -> "Any":
     return os.fdopen(fd, "rb")
 
 
+def open_unchanged(path: str) -> "Any":
+    """Open a file that only this user, or root, can have written or put into its folder.
+
+    For files whose modes are those of the user's umask, in folders that the user chose: a group of
+    the user's own may write, and in a sticky folder nobody takes another's file away.
+    """
+    folder = os.path.dirname(os.path.abspath(path))
+    info = os.stat(folder)
+    _check(folder, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
+    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    try:
+        found = os.fstat(fd)
+        _check(path, found, (os.getuid(), 0), _others(found))
+    except Untrusted:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
 def read_trusted(path: str) -> bytes:
     """The content of a file that only this user can have written."""
     with open_trusted(path) as f:

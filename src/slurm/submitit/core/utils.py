@@ -156,8 +156,19 @@ class _Unpickler(pickle.Unpickler):
 
 
 def pickle_load(filename: str | Path) -> Any:
-    """Unpickle the object of a file."""
-    with os.fdopen(os.open(filename, os.O_RDONLY), "rb") as f:
+    """Unpickle the object of a file that only this user can have written.
+
+    `UntrustedRun` where the file, or the folder it lies in, is another user's or others may write.
+    """
+    from slurm.rundir.private import Untrusted, open_unchanged
+
+    try:
+        stream = open_unchanged(os.fspath(filename))
+    except Untrusted as error:
+        from slurm.errors import UntrustedRun  # slow to import, and seldom needed
+
+        raise UntrustedRun(f"{error}; it is not unpickled", hint=error.fix) from error
+    with stream as f:
         return load_pickle(f)
 
 
