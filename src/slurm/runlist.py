@@ -121,7 +121,7 @@ class RunList:
         self._save()
         return found, answer["total"]
 
-    def _ask(self, backend: Backend, limit: int) -> Mapping[str, Any]:
+    def _ask(self, backend: Looking, limit: int) -> Mapping[str, Any]:
         """Take in what is new; what is listed and not known yet is asked for."""
         known = [] if not limit and not self._whole else list(self._runs)
         after = max((made_at(name) for name in known if self._runs[name].brief), default="")

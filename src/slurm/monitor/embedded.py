@@ -46,7 +46,7 @@ class EmbeddedSource:
         return Sharing()
 
 
-def shown(backend: Backend, now: float) -> list[JobStatus]:
+def shown(backend: Looking, now: float) -> list[JobStatus]:
     """What Slurm's queue would show: open jobs and what ended just now; of an array all or none."""
     jobs = backend.recent()
     live = {_batch(job) for job in jobs if job.end is None or job.end >= now - ENDED}
