@@ -98,7 +98,7 @@ class DebugJob(Job[T]):
         elif self._context is not None and self._context[0] not in kwargs:
             name, position = self._context
             context = JobContext(self._variables(), os.path.join(self.path))
-            if position is not None and len(args) > position:
+            if position is not None and len(args) >= position:
                 args.insert(position, context)
             else:
                 kwargs[name] = context

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from slurm import errors, rundir
+from slurm.attributes import own
 from slurm.blocks import (
     BEAT,
     MOST_FUNCTIONS,
@@ -32,7 +33,12 @@ from slurm.model.options import normalize
 from slurm.model.units import parse_duration
 from slurm.packaging import Prepared, Request, pickling, prepare
 from slurm.packaging.arguments import Call, ship_arguments
-from slurm.packaging.function import by_value_reason, context_parameter, ship_function
+from slurm.packaging.function import (
+    by_value_reason,
+    context_parameter,
+    refuse_generator,
+    ship_function,
+)
 from slurm.runner import block as block_runner
 from slurm.task import Task
 
@@ -171,13 +177,14 @@ class Executor(concurrent.futures.Executor):
     ) -> concurrent.futures.Future[Any]:
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         function = fn.unwrapped if isinstance(fn, Task) else fn
+        refuse_generator(function, str(own(function, "__name__", type(function).__name__)))
         if self.cluster.backend_type == "debug":
             return run_here(future, function, call, chunk)
         with self._lock:
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
         callee, context, prepared = self._ship(function)
-        name = str(getattr(function, "__name__", function))
+        name = str(own(function, "__name__", function))
         waiting = Waiting(future, callee, name, chunk)
         shape = _any_call if chunk else function
         with pickling(self.cluster, prepared):
@@ -213,7 +220,7 @@ class Executor(concurrent.futures.Executor):
             return found[1]
         reason = by_value_reason(function)
         request = Request(self.cluster, self.cluster.packaging, function, self._options)
-        place = (request.source, str(getattr(function, "__module__", "")), str(reason))
+        place = (request.source, str(own(function, "__module__", "")), str(reason))
         prepared = self._prepared.get(place) or prepare(request)
         context = context_parameter(function)
         with pickling(self.cluster, prepared):

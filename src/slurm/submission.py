@@ -35,7 +35,12 @@ from slurm.packaging.arguments import (
     items_of,
     ship_arguments,
 )
-from slurm.packaging.function import ShippedFunction, context_parameter, ship_function
+from slurm.packaging.function import (
+    ShippedFunction,
+    context_parameter,
+    refuse_generator,
+    ship_function,
+)
 from slurm.packaging.remote import remote_of
 from slurm.packaging.sdk import sdk_hash
 from slurm.plan import Plan
@@ -72,6 +77,7 @@ class Submitter(Generic[P, T]):
     ) -> None:
         self.cluster = cluster
         self.task: Task[P, T] = task if isinstance(task, Task) else Task(task)
+        refuse_generator(self.task.unwrapped, self.task.name)
         waited = (after,) if isinstance(after, (Job, ArrayJob)) else tuple(after)
         own = (Dependency("afterok", waited),) if waited else ()
         self.after: tuple[Dependency, ...] = (*self.task.conditions, *own)

@@ -55,8 +55,14 @@ class Task(_Typed[P, T]):
         packaging: PackagingGiven | None = None,
         conditions: tuple[Dependency, ...] = (),
     ) -> None:
-        functools.update_wrapper(self, function)
-        self.__name__ = str(getattr(function, "__name__", type(function).__name__))
+        named = function
+        if hasattr(type(function), "__getattr__"):
+            from slurm.attributes import callable_of
+
+            named = callable_of(function)  # it may answer to any name
+        functools.update_wrapper(self, named)
+        own = type(function).__name__
+        self.__name__ = own if named is not function else str(getattr(function, "__name__", own))
         self._function = function
         self._given = options or {}
         self._checked: dict[str, object] | None = None

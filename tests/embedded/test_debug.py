@@ -111,3 +111,12 @@ def test_pdb_works_inside_the_function(tmp_path: Path) -> None:
         timeout=60,
     )
     assert "500" in done.stdout and done.stdout.rstrip().endswith("5"), done.stderr
+
+
+def test_a_context_is_given_by_position_where_the_parameter_has_no_name(tmp_path: Path) -> None:
+    @task
+    def who(x: int, ctx: JobContext, /) -> str:
+        return f"{x} {ctx.rank}"
+
+    with Cluster("debug", job_base_dir=tmp_path):
+        assert who(7).result() == "7 0"  # type: ignore[call-arg]

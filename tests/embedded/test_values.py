@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from slurm import Cluster, File, task
+from slurm import Cluster, File, UsageError, task
 
 LENGTH = 8192
 
@@ -146,3 +147,39 @@ def test_reading_a_value_leaves_the_classes_of_the_script_alone(tmp_path: Path) 
     # What the script did to its class stays; the worker's own count goes on from call to call,
     # and it takes over what the script has changed.
     assert done.stdout.split() == ["True", "2", "3", "5", "300", "4", "4", "5", "19"], done.stderr
+
+
+class Called(Attributes):
+    """The same, to be called."""
+
+    def __call__(self, x: int) -> int:
+        return x + len(self)
+
+
+def test_a_callable_that_answers_to_any_name_is_a_task_and_a_call_of_an_executor(
+    cluster: Cluster,
+) -> None:
+    function = Called(a=1)
+    assert task(function)(1).result(60) == 2
+    with cluster.executor(1) as pool:
+        assert pool.submit(function, 2).result(60) == 3
+
+
+@pytest.mark.parametrize("kind", ["embedded", "debug"])
+def test_a_function_that_yields_is_refused_when_it_is_called(kind: str, tmp_path: Path) -> None:
+    def numbers(n: int) -> Iterator[int]:
+        yield n
+
+    class Counter:
+        async def numbers(self, n: int) -> Any:
+            yield n
+
+    with Cluster(kind, job_base_dir=tmp_path / "jobs") as cluster:
+        for function in (numbers, functools.partial(numbers, 1), Counter().numbers):
+            with pytest.raises(UsageError, match="is a generator function"):
+                task(function)(1)
+            with pytest.raises(UsageError, match="is a generator function"):
+                task(function).map([1])
+        with cluster.executor(1) as pool, pytest.raises(UsageError, match="numbers is a gen"):
+            pool.submit(numbers, 1)
+    assert not (tmp_path / "jobs").exists()

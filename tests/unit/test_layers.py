@@ -29,7 +29,7 @@ LAYERS: list[set[str]] = [
         "files",
     },
     {"rundir"},
-    {"model", "errors", "cancelled", "importing", "extras", "programs", "shutdown"},
+    {"model", "errors", "attributes", "cancelled", "importing", "extras", "programs", "shutdown"},
 ]  # fmt: skip
 # What starts every job knows nothing of the client.
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context", "importing"}

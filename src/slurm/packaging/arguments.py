@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm import rundir
+from slurm.attributes import callable_of, own
 from slurm.errors import UnpicklableArgument, UpstreamFailed, UsageError, WrongArguments
 from slurm.runner.values import dump, loads
 
@@ -170,12 +171,12 @@ class _Shape:
         context: tuple[str, int | None] | None,
         common: Mapping[str, Any],
     ) -> None:
-        self.name = str(getattr(function, "__name__", "the function"))
+        self.name = str(own(function, "__name__", "the function"))
         self._context = context
         self._common = common
         self._fitting: set[tuple[int, tuple[str, ...]]] = set()
         try:
-            self._signature: inspect.Signature | None = inspect.signature(function)
+            self._signature: inspect.Signature | None = inspect.signature(callable_of(function))
         except (TypeError, ValueError):
             self._signature = None
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm import rundir
+from slurm.attributes import callable_of, own
 from slurm.errors import UnpicklableFunction, UsageError
 
 #: Modules of the user's own that travel by value with what is pickled now.
@@ -46,7 +47,7 @@ def ship_function(
 
     `captured` is the folder of the code that it imports, where that was captured.
     """
-    module = getattr(function, "__module__", None)
+    module = own(function, "__module__", None)
     target = _target(function)
     reason = by_value_reason(function) if reason is None else reason or None
     context = context_parameter(function)
@@ -72,13 +73,13 @@ def _target(function: Any) -> str:
     """Module and name, never an address: those of what a partial calls, or of a class."""
     while isinstance(function, functools.partial):
         function = function.func
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{getattr(function, '__module__', None)}:{name}"
+    name = own(function, "__qualname__", type(function).__qualname__)
+    return f"{own(function, '__module__', None)}:{name}"
 
 
 def by_value_reason(function: Callable[..., Any]) -> str | None:
     """Why this function has to travel by value; None when the node can import it by name."""
-    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    module, qualname = own(function, "__module__", None), own(function, "__qualname__", "")
     if module == "__main__":
         return "it is defined in the script or notebook that runs"
     if not module or not qualname:
@@ -136,9 +137,9 @@ def _pickle_by_value(function: Callable[..., Any], target: str) -> bytes:
 def _unpicklable_global(function: Callable[..., Any]) -> str | None:
     import cloudpickle
 
-    code = getattr(function, "__code__", None)
-    space = getattr(function, "__globals__", {})
-    cells = getattr(function, "__closure__", None) or ()
+    code = own(function, "__code__", None)
+    space = own(function, "__globals__", {})
+    cells = own(function, "__closure__", None) or ()
     names: dict[str, Any] = {}
     if code is not None:
         names.update(zip(code.co_freevars, (c.cell_contents for c in cells), strict=False))
@@ -149,6 +150,21 @@ def _unpicklable_global(function: Callable[..., Any]) -> str | None:
         except Exception:  # noqa: BLE001 - we look for exactly what fails
             return name
     return None
+
+
+def refuse_generator(function: Any, name: str) -> None:
+    """Refuse a function that yields, at its call: what it would return cannot leave its process."""
+    inner = function
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    if isinstance(inner, types.MethodType):
+        inner = inner.__func__
+    flags = inner.__code__.co_flags if isinstance(inner, types.FunctionType) else 0
+    if flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        raise UsageError(
+            f"{name} is a generator function: a generator cannot leave the process that made it",
+            hint="return list(...) of what it yields, or map a function over the items",
+        )
 
 
 def context_parameter(function: Callable[..., Any]) -> tuple[str, int | None] | None:
@@ -172,13 +188,14 @@ def _refuse_workflow_context(function: Callable[..., Any], name: str) -> None:
     """Only a workflow has children to ask about."""
     if "WorkflowContext" in str(_signature(function).parameters[name].annotation):
         raise UsageError(
-            f"{name} of {getattr(function, '__name__', function)} is a WorkflowContext, but the "
+            f"{name} of {own(function, '__name__', function)} is a WorkflowContext, but the "
             "function is a task",
             hint="write @workflow above it, or annotate the parameter with JobContext",
         )
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
+    function = callable_of(function)
     if sys.version_info >= (3, 14):
         # Annotations are evaluated when they are asked for; names may be missing at run time.
         import annotationlib
@@ -189,13 +206,13 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
 
 def _names_around(function: Any) -> dict[str, Any]:
     """The global names where a function was written, for annotations that are text."""
-    while isinstance(function, functools.partial) or hasattr(function, "__wrapped__"):
+    while isinstance(function, functools.partial) or own(function, "__wrapped__") is not None:
         is_partial = isinstance(function, functools.partial)
         function = function.func if is_partial else function.__wrapped__
-    if not callable(getattr(function, "__get__", None)):  # an object with a __call__ of its own
+    if not callable(own(function, "__get__", None)):  # an object with a __call__ of its own
         function = type(function).__call__
-    function = getattr(function, "__func__", function)
-    return dict(getattr(function, "__globals__", {}))
+    function = own(function, "__func__", function)
+    return dict(own(function, "__globals__", {}))
 
 
 def _is_context(annotation: Any, names: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from slurm.attributes import own
 from slurm.packaging.choose import Packaging, find_project
 from slurm.rendering import Environment
 
@@ -31,7 +32,7 @@ class Request:
     @property
     def name(self) -> str:
         """The module and name of the function, for messages."""
-        return f"{self.function.__module__}.{getattr(self.function, '__qualname__', '?')}"
+        return f"{self.function.__module__}.{own(self.function, '__qualname__', '?')}"
 
     @property
     def source(self) -> str:
@@ -39,7 +40,7 @@ class Request:
 
         What was typed into a notebook or a prompt counts as written in the working directory.
         """
-        code = getattr(self.function, "__code__", None)
+        code = own(self.function, "__code__")
         if code is not None and not self.function.__module__.startswith("slurm."):
             written: object = code.co_filename
         else:

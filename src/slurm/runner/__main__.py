@@ -3,6 +3,12 @@
 import gc
 import sys
 
+_USAGE = """usage: python -m slurm.runner RUN
+
+Runs the function of a job by hand: RUN is the run's directory. SLURM_ARRAY_TASK_ID=3 chooses an
+element of an array. The outcome is recorded in the run.
+"""
+
 
 def _main() -> int:
     if not __package__:
@@ -16,6 +22,9 @@ def _main() -> int:
             )
         )
         return 78
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        sys.stdout.write(_USAGE)
+        return 0
     # Nothing that is imported here is ever garbage: looking for it takes a quarter of our time.
     gc.disable()
     # The SDK's own copy is compiled once per node Python, whatever the user's shell says of it.

@@ -117,7 +117,8 @@ class _Function:
         base = os.environ["SLURM_SDK_BASE"]
         try:
             function = self._load()
-            args, kwargs = load_arguments(data, run, base)
+            with Importing("a module of the arguments"):
+                args, kwargs = load_arguments(data, run, base)
             if chunk:
                 value = [self._one(function, list(one), {}) for one in args]  # type: Any
             else:

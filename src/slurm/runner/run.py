@@ -185,7 +185,9 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         from slurm.runner.workflow import orchestrate
 
         function = orchestrate(function, run, who.index)
-    return hooked(function, run, who, header), args, kwargs
+    with Importing("a module of the callbacks"):
+        function = hooked(function, run, who, header)
+    return function, args, kwargs
 
 
 def call_arguments(run: str, who: rundir.Identity, blob: Any) -> Tuple[List[Any], Dict[str, Any]]:

@@ -11,6 +11,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from slurm import rundir
+from slurm.importing import Importing
 from slurm.runner import batches, signals
 from slurm.runner.run import kept, say, settle
 from slurm.runner.trouble import trouble
@@ -127,11 +128,12 @@ class Calls:
         blob = self._arguments[index]
         if self._hooks is not None:
             self._hooks.index = index
-        # `Q` is the code of a reference to a job or to a shared object; most calls have none.
-        loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
-        args, kwargs = loaded[0], loaded[1]
-        if self.common is not dict:
-            kwargs = dict(self.common(), **kwargs)
+        with Importing("a module of the arguments"):
+            # `Q` is the code of a reference to a job or to a shared object; most calls have none.
+            loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
+            args, kwargs = loaded[0], loaded[1]
+            if self.common is not dict:
+                kwargs = dict(self.common(), **kwargs)
         if self._inject:
             self._add_context(index, args, kwargs)
         return args, kwargs

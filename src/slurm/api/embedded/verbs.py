@@ -53,7 +53,8 @@ def _submit(scheduler: Scheduler, message: Message) -> str:
         there = scheduler.machine
         hint = (
             f"this machine gives {there.cpus} CPUs, {there.memory_mb} MiB of memory and "
-            f"{there.gpus} GPUs; ask for less, or send the job to a cluster"
+            f"{there.gpus} GPUs; ask for less, or let it count as more when its scheduler starts: "
+            "SLURM_SDK_EMBEDDED_CPUS=8 (_MEMORY_MB, _GPUS); or send the job to a cluster"
             if "not available" in str(problem)
             else None
         )
