@@ -41,7 +41,8 @@ class Beats:
         for job in jobs:
             state = job.evidence.state
             if state is None or state.phase != "active":
-                job.notes.heard_at = now
+                job.notes.heard_at, job.notes.silent_since = now, None
+                continue
             host = _host(job)
             silent = now - max(job.notes.heard_at, self._heard.get(host, 0.0))
             if silent <= SILENT:

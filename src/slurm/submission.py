@@ -64,6 +64,10 @@ class Code(NamedTuple):
     function: ShippedFunction
 
 
+#: Reading the items of these runs no code of anybody's that could change a value meanwhile.
+_ALL_THERE = frozenset((list, tuple, range, dict, set, frozenset))
+
+
 class Submitter(Generic[P, T]):
     """Submits calls of one task with fixed options; options and arguments cannot collide."""
 
@@ -200,7 +204,7 @@ class Submitter(Generic[P, T]):
         if any(condition.kind == "aftercorr" for condition in self.after):
             return list(pair(self.after, all_of(calls)))
         # Calls that are all there are pickled without a copy: see ship_arguments.
-        return list(calls) if type(items) in (list, tuple) else calls
+        return list(calls) if type(items) in _ALL_THERE else calls
 
     def _none(self, pack: int | str | None) -> ArrayJob[T]:
         """The array of a map over no items: nothing is submitted, and it is done."""

@@ -32,7 +32,7 @@ def encode_arguments(blobs: "Sequence[Content]") -> "Content":
         offset += gap + size_of(blob)
     table.append(_U64.pack(offset))
     whole = Pieces([_ARGS_MAGIC, *table, *pieces])
-    return whole if any(isinstance(blob, Pieces) for blob in blobs) else joined(whole)
+    return whole if offset > SMALL else joined(whole)
 
 
 def read_arguments(run: str, index: int, file: str = ARGUMENTS) -> "Any":

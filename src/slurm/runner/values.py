@@ -22,6 +22,8 @@ class _Sink:
         self.pieces = []  # type: List[Any]
 
     def write(self, data: "Any") -> None:
+        if type(data) is _pickle.PickleBuffer:
+            data = data.raw()  # of some size, but not large enough to lie apart
         # A view is lent for the time of this call.
         self.pieces.append(bytes(data) if type(data) is memoryview else data)
 
@@ -29,7 +31,8 @@ class _Sink:
 def dump(make: "Callable[..., Any]", value: "Any") -> "rundir.Content":
     """The pickle of a value by a pickler that `make` makes: bytes, or pieces where it is large.
 
-    The pieces are the value's own memory: they are written before it may change.
+    The pieces are the value's own memory: they are written before it may change. What is not
+    larger than `rundir.SMALL` is bytes, for records and frames that hold small values themselves.
     """
     sink = _Sink()
     buffers = []  # type: List[Any]
@@ -42,9 +45,7 @@ def dump(make: "Callable[..., Any]", value: "Any") -> "rundir.Content":
         return False
 
     make(sink, protocol=5, buffer_callback=in_band).dump(value)
-    if buffers:
-        return rundir.pack(sink.pieces, buffers)
-    pieces = rundir.Pieces(sink.pieces)
+    pieces = rundir.pack(sink.pieces, buffers) if buffers else rundir.Pieces(sink.pieces)
     return pieces if pieces.size > rundir.SMALL else rundir.joined(pieces)
 
 
