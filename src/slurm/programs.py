@@ -122,6 +122,7 @@ PROGRAMS = (
     Program("promtool", "prometheus", (T_UNIT, T_SLURM), "alert rules are not checked"),
     Program("chromium", "chromium", (T_BROWSER,), "no page is opened"),
     Program("curl", "curl", (T_BROWSER,), "the dashboard is not asked from outside"),
+    Program("systemd-analyze", "systemd", (T_UNIT,), "the units of deploy/systemd are not checked"),
     Program("openssl", "openssl", (T_UNIT, T_SLURM), "no certificate can be made"),
     Program("ps", "procps", (T_EMBEDDED, *_ON_SLURM), "processes cannot be listed"),
     Program("sysctl", "procps", (), "the memory of a Mac is unknown"),
@@ -140,8 +141,8 @@ PROGRAMS = (
 #: Part of every Debian, and of any system that runs Slurm.
 EVERYWHERE = frozenset({
     "apt-config", "apt-get", "bash", "cat", "chroot", "cp", "dash", "dpkg", "echo", "env", "false",
-    "getent", "grep", "hostname", "id", "kill", "ldd", "ln", "ls", "mount", "nsenter", "printf", "python",
-    "python3", "rm", "setpriv", "setsid", "sh", "sleep", "stat", "tail", "tar", "timeout",
+    "getent", "grep", "hostname", "id", "kill", "ldd", "ln", "ls", "mount", "nsenter", "printf",
+    "python", "python3", "rm", "setpriv", "setsid", "sh", "sleep", "stat", "tail", "tar", "timeout",
     "true", "umount", "unshare",
 })  # fmt: skip
 _BY_NAME = {program.name: program for program in PROGRAMS}

@@ -36,6 +36,9 @@ def dashboard(
     name: Annotated[
         tuple[str, ...], Parameter(help="A host name that browsers may call it by.")
     ] = (),
+    helper: Annotated[
+        str, Parameter(help="The socket of slurm.web.helper, which opens logs as their owners.")
+    ] = "",
     common: Common = COMMON,
 ) -> Ended:
     """Show the cluster, its jobs and your runs in a browser, until ended.
@@ -47,7 +50,7 @@ def dashboard(
         import uvicorn  # noqa: F401 - serving imports it later
 
         from slurm.web.serving import Serving, serve
-    asked = Serving(address, port, interval, read_only, per_user, certificate, key, name)
+    asked = Serving(address, port, interval, read_only, per_user, certificate, key, name, helper)
     serve(common.look, asked, _began, None if read_only else common.connect)
     return Ended()
 

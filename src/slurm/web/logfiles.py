@@ -1,7 +1,7 @@
 """Job logs on this machine: opened with the rights of the job's owner, and only plain files.
 
 A user chooses the path (`--output=/etc/shadow`), so it is never opened with more than that user's
-own rights, and no link on the way is followed. Root first becomes the owner, in a process apart.
+own rights, and no link on the way is followed. Another user's is read by `slurm.web.helper`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
+import signal
 import socket
 import stat
-import threading
+import sys
+import tempfile
 import time
 from dataclasses import dataclass
 
@@ -21,8 +24,6 @@ from slurm.errors import CommandRefused
 MOST = 256 << 10
 #: Seconds that the file system may take.
 PATIENCE = 15.0
-#: Reads at the same time: in all, and of one owner's files.
-AT_ONCE, AT_ONCE_OF_ONE = 32, 4
 
 
 @dataclass(frozen=True)
@@ -34,72 +35,113 @@ class Piece:
 
 
 class Opener:
-    """Reads logs: as this user, or, where this user is root, in a process that becomes the owner.
+    """Reads logs: as this user, or through the helper, which becomes the owner (`web.helper`).
 
-    For root a process is split off before any thread begins; it does nothing else.
+    Where this user is root and there is no helper, one is split off before any thread begins.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, helper: str = "") -> None:
         self._root = os.geteuid() == 0
-        self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._path = helper
         self._pid = 0
+        #: Whether there is a helper of the host's, which also acts as other users.
+        self.helped = bool(helper)
 
     def start(self) -> None:
-        """Split the process off, where it is needed; to be called before any thread begins."""
-        if not self._root:
+        """Split a helper off, where it is needed; to be called before any thread begins."""
+        if not self._root or self._path or sys.platform != "linux":
             return
-        ours, theirs = socket.socketpair()
+        from slurm.web import helper
+
+        folder = tempfile.mkdtemp(prefix="slurm-dashboard-")
+        self._path = os.path.join(folder, "helper.sock")
+        listening = helper.listen(self._path, 0)
         self._pid = os.fork()
         if not self._pid:
-            ours.close()
-            _serve(theirs)  # never returns
-        theirs.close()
-        self._socket = ours
+            _be_helper(listening)  # never returns
+        listening.close()
 
     def stop(self) -> None:
-        """End the process."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        """End the helper that was split off."""
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
+            shutil.rmtree(os.path.dirname(self._path), ignore_errors=True)
+            self._pid, self._path = 0, ""
 
     def read(self, path: str, uid: int, offset: int, limit: int = MOST) -> Piece:
         """A part of a file from `offset` (negative: from the end) with the rights of `uid`."""
         limit = min(limit, MOST)
         if os.geteuid() == uid:
             return read_plain(path, offset, limit)
-        if not self._root or self._socket is None:
+        if not self._path:
             raise CommandRefused(
                 f"this job is of user {name_of(uid)}, and the dashboard runs as "
                 f"{name_of(os.geteuid())}, who must not open that user's files",
                 hint=f"start the dashboard as {name_of(uid)}",
             )
-        return self._ask(path, uid, offset, limit)
+        return self._ask(f"{path} could not be read", uid, path=path, offset=offset, limit=limit)
 
-    def _ask(self, path: str, uid: int, offset: int, limit: int) -> Piece:
-        question = json.dumps([path, uid, offset, limit]).encode()
-        # A pair for each question: an answer that comes late finds nobody, and no one waits for
-        # the answer to another's question.
-        ours, theirs = socket.socketpair()
-        with ours:
+    def act(self, act: str, job: str, uid: int) -> None:
+        """Cancel, hold, release or requeue a job with the rights of a user."""
+        self._ask(f"job {job} could not be asked to {act}", uid, act=act, job=job)
+
+    def _ask(self, failed: str, uid: int, **question: object) -> Piece:
+        """One connection is one question: an answer that comes late finds nobody."""
+        deadline = time.monotonic() + PATIENCE
+        with socket.socket(socket.AF_UNIX) as connection:
             try:
-                with theirs, self._lock:
-                    assert self._socket is not None
-                    socket.send_fds(self._socket, [b"%08d" % len(question)], [theirs.fileno()])
-                    self._socket.sendall(question)
-                answer = _all(ours, time.monotonic() + PATIENCE)
+                connection.settimeout(PATIENCE)
+                connection.connect(self._path)
+                connection.sendall(json.dumps({"uid": uid, **question}).encode())
+                connection.shutdown(socket.SHUT_WR)
+                answer = _all(connection, deadline)
             except TimeoutError:
                 answer = b""
             except OSError as error:
-                raise CommandRefused(f"{path} could not be read: {error}") from error
+                raise CommandRefused(f"{failed}: {error}") from error
         if not answer:  # its reader ran out of time
-            raise CommandRefused(f"{path} could not be read within {PATIENCE:.0f} s")
+            raise CommandRefused(f"{failed} within {PATIENCE:.0f} s")
         words, _, data = answer.partition(b"\n")
         head = json.loads(words)
         if head["refused"]:
             raise CommandRefused(head["refused"])
         return Piece(data, head["start"])
+
+
+def _be_helper(listening: socket.socket) -> None:
+    """In the process that was split off: answer the dashboard, which is root, until it is gone."""
+    from slurm.web import helper
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the dashboard
+        _end_with_parent()
+        os.closerange(3, listening.fileno())
+        os.closerange(listening.fileno() + 1, 4096)
+        helper.serve(listening, 0, least=1)
+    finally:
+        os._exit(0)  # whatever happened: this process must never go on as a dashboard
+
+
+def _end_with_parent() -> None:
+    """Have the kernel end this process when the dashboard ends, however that ends."""
+    import ctypes
+
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+    if os.getppid() == 1:
+        os._exit(0)
+
+
+def _all(connection: socket.socket, deadline: float) -> bytes:
+    """All that the other side sends until it closes; at the latest at `deadline`."""
+    found = bytearray()
+    while True:
+        connection.settimeout(max(0.01, deadline - time.monotonic()))
+        piece = connection.recv(1 << 16)
+        if not piece:
+            return bytes(found)
+        found += piece
 
 
 def name_of(uid: int) -> str:
@@ -163,98 +205,3 @@ def _is_link(path: str) -> bool:
         return stat.S_ISLNK(os.lstat(path).st_mode)
     except OSError:
         return False
-
-
-# ---- the process that becomes the owner ---------------------------------------------------------
-
-
-def _serve(asked: socket.socket) -> None:
-    """Answer questions, each in a child of its own with the owner's rights alone."""
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the dashboard
-    os.closerange(3, asked.fileno())
-    os.closerange(asked.fileno() + 1, 4096)
-    reading: dict[int, int] = {}  # the uid that each child has become
-    try:
-        while True:
-            head, (gone, *_), _, _ = socket.recv_fds(asked, 8, 1)
-            path, uid, offset, limit = json.loads(_exactly(asked, int(head)))
-            for pid in [pid for pid in reading if os.waitpid(pid, os.WNOHANG)[0]]:
-                del reading[pid]
-            # A user's own file system may let every read hang.
-            busy = list(reading.values())
-            refused = ""
-            if len(busy) >= AT_ONCE or busy.count(uid) >= AT_ONCE_OF_ONE:
-                refused = "too many logs are being read: try again in a minute"
-            pid = os.fork()
-            if pid == 0:
-                asked.close()
-                _answer(gone, refused, path, uid, offset, limit)
-            reading[pid] = uid
-            os.close(gone)
-    except (OSError, ValueError):
-        pass  # the dashboard is gone
-    finally:
-        os._exit(0)  # whatever happened: this process must never go on as a dashboard
-
-
-def _answer(gone: int, refused: str, path: str, uid: int, offset: int, limit: int) -> None:
-    piece = Piece(b"")
-    try:
-        try:
-            _become(uid)
-            if not refused:
-                piece = read_plain(path, offset, limit)
-        except CommandRefused as error:
-            refused = error.message
-        except Exception as error:  # noqa: BLE001 - the one who asks must get an answer
-            refused = f"{path} could not be read: {type(error).__name__}"
-        with os.fdopen(gone, "wb") as pipe:
-            pipe.write(_packed(refused, piece))
-    finally:
-        os._exit(0)
-
-
-def _packed(refused: str, piece: Piece = Piece(b"")) -> bytes:  # noqa: B008 - a frozen value
-    head = {"refused": refused, "length": len(piece.data), "start": piece.start}
-    return json.dumps(head).encode() + b"\n" + piece.data
-
-
-def _become(uid: int) -> None:
-    """Give up root for ever in this process, and be the owner with the owner's groups."""
-    import pwd
-    import signal
-
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(int(PATIENCE))  # a read that hangs ends with its question
-    try:
-        person = pwd.getpwuid(uid)
-    except KeyError:
-        raise CommandRefused(f"user {uid} of this job is not known on this machine") from None
-    os.initgroups(person.pw_name, person.pw_gid)
-    os.setresgid(person.pw_gid, person.pw_gid, person.pw_gid)
-    os.setresuid(uid, uid, uid)
-    if os.getresuid() != (uid, uid, uid):
-        raise CommandRefused(f"the rights of user {uid} could not be taken on")
-
-
-def _all(connection: socket.socket, deadline: float) -> bytes:
-    """All that the other side sends until it closes; at the latest at `deadline`."""
-    found = bytearray()
-    while True:
-        connection.settimeout(max(0.01, deadline - time.monotonic()))
-        piece = connection.recv(1 << 16)
-        if not piece:
-            return bytes(found)
-        found += piece
-
-
-def _exactly(connection: socket.socket, length: int) -> bytes:
-    found = b""
-    while len(found) < length:
-        piece = connection.recv(length - len(found))
-        if not piece:
-            raise OSError("the other side is gone")
-        found += piece
-    return found

@@ -43,6 +43,7 @@ class Serving:
     certificate: Path | None = None
     key: Path | None = None
     name: tuple[str, ...] = ()
+    helper: str = ""
 
     @property
     def beyond(self) -> bool:
@@ -104,7 +105,7 @@ def prepared(
     from slurm.web.connections import Connection
 
     asked.check()
-    opener = Opener()
+    opener = Opener(asked.helper)
     opener.start()  # first of all: the process must be split off before any thread begins
     try:
         cluster = connect()
