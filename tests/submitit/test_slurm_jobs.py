@@ -50,6 +50,8 @@ class Counter:
         while self.count < upto:
             time.sleep(0.1)
             self.count += 1
+            if self.count == 5:
+                print("half a second", flush=True)
         return self.count, self.lives
 
     def checkpoint(self, upto: int) -> helpers.DelayedSubmission:
@@ -154,8 +156,7 @@ def test_a_job_is_interrupted_and_goes_on_with_and_without_srun(
     executor.update_parameters(nodes=nodes, slurm_use_srun=use_srun)
     job = executor.submit(Counter(), 60)
     for task in range(nodes):
-        wait_for(job.task(task), "life 1")
-    time.sleep(0.5)
+        wait_for(job.task(task), "half a second")
     job._interrupt(timeout=False)
     assert job.results() == [(60, 2)] * nodes
 

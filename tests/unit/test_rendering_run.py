@@ -20,6 +20,7 @@ from slurm import rundir
 from slurm.model.options import normalize
 from slurm.rendering import Environment, Submission, render_job_script
 from slurm.rundir import Event
+from waiting import until
 
 #: Far above any time of its own; only against hanging.
 LIMIT = 60
@@ -326,12 +327,20 @@ def test_what_the_setup_does_to_its_shell_does_not_break_the_script(
     assert script.exit()["code"] == str(code)
 
 
+def is_pending(pid: int, number: int) -> bool:
+    """Whether a process has not taken a signal that it was sent."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    masks = [line.split()[1] for line in status.splitlines() if line[:7] in ("SigPnd:", "ShdPnd:")]
+    return any(int(mask, 16) >> (number - 1) & 1 for mask in masks)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("line", ["set -eu", "trap 'echo mine' TERM", "trap '' TERM"])
 def test_term_is_recorded_whatever_the_setup_did(script: Script, line: str) -> None:
     process = script.start('touch "$RUN/ready"; exec sleep 60', setup=[line])
     script.until("ready")
     process.send_signal(signal.SIGTERM)
-    time.sleep(0.05)
+    until("bash takes it", lambda: not is_pending(process.pid, signal.SIGTERM))
     # A signal that was ignored when the run was forked stays ignored there.
     if line == "trap '' TERM":
         os.killpg(process.pid, signal.SIGINT)
