@@ -21,6 +21,8 @@ from slurm.errors import ProtocolError
 NOISE_LIMIT = 1 << 20
 #: After so many silent seconds the agent is asked for a sign of life, which may take so long.
 QUIET, SIGN_OF_LIFE = 5.0, 15.0
+#: No answer takes longer than this, however lively the agent is meanwhile.
+LONGEST = 3600.0
 
 
 class LinkLost(Exception):
@@ -81,8 +83,11 @@ class Link:
     def ask(self, verb: str, *args: Any) -> Any:
         """Carry out a verb and wait for its answer, as long as the other side is alive."""
         waiter = self.start(verb, args)
+        until = time.monotonic() + LONGEST
         while not waiter.done.wait(QUIET):
             self.check()
+            if time.monotonic() > until:
+                self.close(f"no answer within {LONGEST:.0f} s")
         return self.result(waiter)
 
     def ask_within(self, seconds: float, verb: str, *args: Any) -> Any:
@@ -119,8 +124,7 @@ class Link:
         if answer is None:
             raise self.problem or LinkLost(self._lost or "the connection was lost")
         if "error" in answer:
-            kind, message, evidence, hint = answer["error"]
-            raise AgentError(kind, message, evidence, hint)
+            raise _as_told(answer["error"])
         return answer.get("ok")
 
     def check(self) -> None:
@@ -203,17 +207,32 @@ class Link:
 
     def _deliver(self, message: dict[str, Any]) -> None:
         self._heard_at = time.monotonic()
+        number = message.get("id")
+        if type(number) is not int:  # 1.0 and True would be found where 1 is
+            raise frames.BadFrame("an answer without a number")
         with self._lock:
-            waiter = self._waiters.pop(message.get("id", 0), None)
+            # What nobody waits for, any more or at all, is dropped.
+            waiter = self._waiters.pop(number, None)
         if waiter is not None:
             waiter.give(message)
-        elif message.get("id") == -1:
+        elif number == -1:
             raise frames.BadFrame(str(message.get("error")))
 
     def heard(self, count: int) -> None:
         """Note that bytes came in."""
         self.bytes_in += count
         self._heard_at = time.monotonic()
+
+
+def _as_told(told: Any) -> Exception:
+    """The error that the agent tells; one of another shape is no agent's."""
+    if isinstance(told, list) and len(told) == 4:
+        kind, message, evidence, hint = told
+        words = isinstance(evidence, list) and all(isinstance(line, str) for line in evidence)
+        hinted = hint is None or isinstance(hint, str)
+        if isinstance(kind, str) and isinstance(message, str) and words and hinted:
+            return AgentError(kind, message, evidence, hint)
+    return ProtocolError(f"the agent's error cannot be read: {str(told)[:200]!r}")
 
 
 class _Counted:

@@ -160,7 +160,7 @@ class SshBackend(Backend):
             raise openssh.explain_failure(self.how, code, link.said()) from None
         except AgentError as error:
             raise errors.ProtocolError(error.message, evidence=error.evidence) from None
-        self._hello = found
+        self._hello = _checked(found)
         self._sdk_sent = self._sdk_sent or bool(found["sdk"])
         self._link = link
         self.connections += 1
@@ -316,6 +316,17 @@ def _pause(attempt: int, deadline: float) -> None:
     upper = BACK_OFF[min(attempt, len(BACK_OFF) - 1)]
     wait = upper * random.uniform(0.5, 1.0)
     time.sleep(max(0.0, min(wait, deadline - time.monotonic())))
+
+
+def _checked(hello: Any) -> dict[str, Any]:
+    """What the agent says of itself, once it is clear that it has said that."""
+    words = ("base", "scheduler", "host", "user", "home", "executable")
+    if not isinstance(hello, dict) or not all(isinstance(hello.get(w), str) for w in words):
+        raise errors.ProtocolError(
+            f"the agent's greeting cannot be read: {str(hello)[:200]!r}",
+            hint="something else than the agent answers there",
+        )
+    return {"problem": None, "sdk": False, **hello}
 
 
 def _run(command: list[str]) -> str:
