@@ -23,15 +23,15 @@ def current_code(cluster: Cluster, run: str) -> Code:
     from slurm.submission import Submitter
 
     function = current_function(cluster, run)
-    given = read_metadata(cluster.backend.read(run, rundir.METADATA)).get("options", {})
+    given = read_metadata(cluster.backend.read_own(run, rundir.METADATA)).get("options", {})
     options: Any = {name: given[name] for name in ("python", "venv", "conda") if given.get(name)}
     return Submitter(cluster, function, (), None, options).ship_function()
 
 
 def current_function(cluster: Cluster, run: str) -> Any:
     """The function of a run, imported from its file as it is now."""
-    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
-    header, _ = rundir.decode_function(cluster.backend.read(run, rundir.FUNCTION), run)
+    metadata = read_metadata(cluster.backend.read_own(run, rundir.METADATA))
+    header, _ = rundir.decode_function(cluster.backend.read_own(run, rundir.FUNCTION), run)
     module, _, name = str(metadata["target"]).partition(":")
     for entry in header.get("path", ()):
         if entry not in sys.path:
@@ -59,7 +59,7 @@ def current_function(cluster: Cluster, run: str) -> Any:
 
 def _script(cluster: Cluster, run: str) -> str:
     """The module that a run's script is when it is imported; "" for one without a file."""
-    details = read_environment(cluster.backend.read(run, rundir.ENVIRONMENT)).details
+    details = read_environment(cluster.backend.read_own(run, rundir.ENVIRONMENT)).details
     script = str((details.get("captured") or {}).get("script") or "")
     if not os.path.isfile(script):
         return ""

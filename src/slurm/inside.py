@@ -68,7 +68,7 @@ def command_inside(
 def python_there(cluster: Cluster, run: str, source: str, words: Sequence[str]) -> list[str]:
     """The command that runs a piece of Python with the interpreter of a run."""
     try:
-        found = json.loads(cluster.backend.read(run, rundir.ENVIRONMENT))
+        found = json.loads(cluster.backend.read_own(run, rundir.ENVIRONMENT))
         python = str(found.get("python") or "python3")
     except ValueError:
         python = "python3"

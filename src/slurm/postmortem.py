@@ -57,11 +57,8 @@ def arguments_of(job: Job[Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
     """The arguments of a call as they were sent; values of other jobs stand as names."""
     if job.notes.untrusted:
         raise errors.UntrustedRun(f"the arguments of {job.run} are not read: {job.notes.untrusted}")
-    backend, parts, offset = job.cluster.backend, [], 0
-    while data := backend.read(job.run, rundir.ARGUMENTS, offset):
-        parts.append(data)
-        offset += len(data)
-    blob = rundir.split_arguments(b"".join(parts))[job.index]
+    data = job.cluster.backend.read_own(job.run, rundir.ARGUMENTS)
+    blob = rundir.split_arguments(data)[job.index]
     args, kwargs = loads(blob, find=lambda pid: Shown(f"<the value of {pid}>"))[:2]
     return args, kwargs
 

@@ -40,7 +40,7 @@ def resubmit(
 
     They run the code of that run, or `code`.
     """
-    metadata = read_metadata(cluster.backend.read(run, rundir.METADATA))
+    metadata = read_metadata(cluster.backend.read_own(run, rundir.METADATA))
     given = normalize(options, where="retry_failed")
     merged = merge({**metadata.get("options", {}), **_policy(metadata)}, given)
     blobs = rundir.split_arguments(_whole(cluster, run, rundir.ARGUMENTS))
@@ -86,15 +86,11 @@ def resubmit(
 
 
 def _whole(cluster: Cluster, run: str, name: str) -> bytes:
-    parts, offset = [], 0
-    while data := cluster.backend.read(run, name, offset):
-        parts.append(data)
-        offset += len(data)
-    return b"".join(parts)
+    return cluster.backend.read_own(run, name)
 
 
 def _environment(cluster: Cluster, run: str) -> Environment:
-    return read_environment(cluster.backend.read(run, rundir.ENVIRONMENT))
+    return read_environment(cluster.backend.read_own(run, rundir.ENVIRONMENT))
 
 
 def _throttle(options: Mapping[str, object]) -> int | None:

@@ -338,3 +338,47 @@ def test_a_pickle_of_ones_own_log_folder_is_read(tmp_path: Path) -> None:
     (tmp_path / "7_0_result.pkl").write_bytes(pickle.dumps(("success", 5)))
     job: FolderJob[int] = FolderJob(tmp_path, "7")
     assert job._get_outcome_and_result() == ("success", 5)
+
+
+# ---- runs of others -----------------------------------------------------------------------------
+
+
+@as_root
+@pytest.mark.parametrize("place", ["", "function.bin", "metadata.json"])
+@pytest.mark.parametrize("theirs", [True, False])
+def test_nothing_of_a_run_is_taken_to_be_run_again_that_others_may_have_written(
+    tmp_path: Path, place: str, theirs: bool
+) -> None:
+    """What `slurm rerun`, `debug` and `shell` execute: function, arguments, environment."""
+    run = run_of(tmp_path)
+    (run / "function.bin").write_bytes(b"code")
+    (run / "metadata.json").write_text("{}")
+    for name in ("function.bin", "metadata.json"):
+        (run / name).chmod(0o600)
+    made = agent(tmp_path)
+    assert made.read_own(run.name, "function.bin") == b"code"
+    assert made.read_own(run.name, "nothing.bin") == b""
+    if theirs:
+        os.chown(run / place, OTHER, OTHER)
+    else:
+        (run / place).chmod(0o777)
+    with pytest.raises(AgentError, match="neither run nor unpickled") as found:
+        made.read_own(run.name, place or "function.bin")
+    assert found.value.kind == "untrusted" and found.value.hint
+
+
+@as_root
+@pytest.mark.parametrize("place", [".sdk", ".sdk/0123"])
+def test_a_program_of_a_store_that_others_made_is_not_started(tmp_path: Path, place: str) -> None:
+    """The one that makes environments on the login node."""
+    from slurm.api import store
+
+    made = agent(tmp_path)
+    made.prepare_base()
+    mark, program = tmp_path / "mark", tmp_path / ".sdk/0123/slurm/runner/environment.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"open({str(mark)!r}, 'w')")
+    os.chown(tmp_path / place, OTHER, OTHER)
+    with pytest.raises(AgentError, match="belongs to user 12345"):
+        store.make(made, "0" * 16, "0123")
+    assert not mark.exists()

@@ -432,6 +432,10 @@ class Agent:
             text = f"the value {name} of {run} cannot be read: {error.strerror}"
             raise AgentError("unreadable", text) from error
 
+    def read_own(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
+        """Bytes of a file of a run that is ours alone: what is run, imported or unpickled."""
+        return run_files.read_own(self.path(run), name, offset, min(limit, READ_LIMIT))
+
     def read(
         self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT, inside: bool = False
     ) -> bytes:

@@ -108,6 +108,13 @@ class Backend(Looking):
         count: int = self._call("cache_clear", target)
         return count
 
+    def read_own(self, run: str, name: str) -> bytes:
+        """All of a file of a run that is ours alone: what is run, imported or unpickled."""
+        pieces: list[bytes] = []
+        while data := self._call("read_own", run, name, sum(map(len, pieces))):
+            pieces.append(data)
+        return b"".join(pieces)
+
     def read_value(self, run: str, name: str) -> bytes:
         """The bytes of a large value."""
         data: bytes = self._call("read_value", run, name)

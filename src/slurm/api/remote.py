@@ -26,7 +26,8 @@ VERBS = frozenset(
         "submit", "resume", "recall", "advance", "order_step", "append_calls", "tell_pilot",
         "stop_parts", "find_job", "status", "request", "stop_workflow", "cancel_below", "family",
         "list", "find_run", "changes", "read_run", "cache_lookup", "cache_clear", "read_value",
-        "read", "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry", "accounting", "run",
+        "read", "read_own", "has_sdk", "put_sdk", "prepare_base", "retry", "stop_retry",
+        "accounting", "run",
         "container_runtimes", "runs", "run_states", "explain", "run_sizes", "remove_runs", "usage",
         "check", "budget", "look",
     )

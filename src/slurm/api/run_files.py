@@ -76,6 +76,33 @@ def check_script(run: str, script: str) -> None:
         raise AgentError("untrusted", text, [], error.fix) from error
 
 
+def check_code(base: str, folder: str) -> None:
+    """Refuse to start a program of a store unless base, store and program are ours alone."""
+    check_base(base)
+    try:
+        for place in (os.path.dirname(folder), folder):
+            rundir.check_place(place)
+    except rundir.Untrusted as error:
+        raise AgentError("untrusted", str(error), [], error.fix) from error
+
+
+def read_own(folder: str, name: str, offset: int, limit: int) -> bytes:
+    """Bytes of a file of a run, refused where somebody else may have written it; b"": not there."""
+    try:
+        rundir.check_private(folder, os.stat(folder))
+        with rundir.open_trusted(os.path.join(folder, name)) as f:
+            f.seek(offset)
+            return bytes(f.read(limit))
+    except FileNotFoundError:
+        return b""
+    except rundir.Untrusted as error:
+        text = "{}; what lies in it is neither run nor unpickled".format(error)
+        raise AgentError("untrusted", text, [], error.fix) from error
+    except OSError as error:
+        text = "{} of {} cannot be read: {}".format(name, folder, error.strerror)
+        raise AgentError("not-found", text) from error
+
+
 def open_file(folder: str, name: str, inside: bool) -> Any:
     """Open a file of a run for reading; `inside`: no path and no link may lead out of the run."""
     path = os.path.join(folder, name)

@@ -91,7 +91,9 @@ def state(agent: Any, key: str) -> Dict[str, Any]:
 def make(agent: Any, key: str, sdk: str) -> Dict[str, Any]:
     """Begin to make an environment here, in a process of its own; returns at once."""
     folder = place(agent, "{}/{}".format(rundir.BASE_ENVIRONMENTS, key))
-    program = os.path.join(agent.base, rundir.BASE_SDK, sdk, "slurm/runner/environment.py")
+    home = os.path.join(agent.base, rundir.BASE_SDK, sdk)
+    run_files.check_code(agent.base, home)
+    program = os.path.join(home, "slurm/runner/environment.py")
     found = state(agent, key)
     if found["state"] in ("ready", "making"):
         return found

@@ -153,7 +153,7 @@ class PlanningBackend(Backend):
             return recorder.submit(*args[:4])
         if verb == "order_step":
             return recorder.order_step(args[1], args[2], args[3])
-        if verb == "read" and args[0] in recorder.files:
+        if verb in ("read", "read_own") and args[0] in recorder.files:
             return recorder.read(*args)
         if verb in _READING and args[0] in recorder.files:
             raise PlanEnds("it reads what a job would write")
