@@ -6,15 +6,18 @@ import hashlib
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slurm.cache import Draft, draft_of
 from slurm.job import Job
 from slurm.kept import KeptCall
 from slurm.packaging.arguments import Call
 from slurm.recall import name_call, name_of, recall_call, target_name
 
 if TYPE_CHECKING:
+    from slurm.rundir.stamps import Stamp
     from slurm.submission import Submitter
 
 #: What a workflow has collected goes out when so many seconds have passed without another call,
@@ -32,6 +35,9 @@ class _Pending:
     kept: KeptCall
     job: Job[Any]
     upstream: tuple[Job[Any], ...]
+    #: The key of the call as it was made, and the files that it speaks of.
+    draft: Draft | None
+    live: Mapping[str, Stamp]
 
 
 class Batch:
@@ -54,6 +60,7 @@ class Batch:
         """Keep a call for later; what cannot be sent is refused now."""
         cluster = submitter.cluster
         code = submitter.ship_function(self._prepare(submitter))
+        draft, live = draft_of(submitter, call, code.prepared)
         kept = KeptCall(submitter, call, code, lambda job: name_of(cluster, job))
         waits = [job for condition in submitter.after for job in condition.elements()]
         upstream = (*kept.upstream, *waits)
@@ -74,7 +81,7 @@ class Batch:
         with self._lock:
             self._last = time.monotonic()
             self._first = self._first if self._pending else self._last
-            self._pending.append(_Pending(submitter, kept, job, upstream))
+            self._pending.append(_Pending(submitter, kept, job, upstream, draft, live))
             if self._timer is None and not self._patient:
                 self._timer = threading.Thread(target=self._send_in_time, daemon=True)
                 self._timer.start()
@@ -155,7 +162,10 @@ def _send_group(group: list[_Pending]) -> None:
     calls = [item.kept.call(large) for item in group]
     if not same:
         calls = [_strict(item, call) for item, call in zip(group, calls, strict=True)]
-    first.submitter.send_calls(calls, [item.job for item in group], same, first.kept.code)
+    keys = [item.draft and item.draft.key for item in group]
+    live = {path: stamp for item in group for path, stamp in item.live.items()}
+    jobs = [item.job for item in group]
+    first.submitter.send_calls(calls, jobs, same, first.kept.code, (keys, live))
 
 
 def groups(pending: list[_Pending]) -> list[list[_Pending]]:
@@ -169,6 +179,7 @@ def groups(pending: list[_Pending]) -> list[list[_Pending]]:
             id(one.cluster),
             hashlib.blake2b(item.kept.code.function.data).hexdigest(),
             _shape(one),
+            sorted(item.live.items()),
             # Only afterok can be judged by each element for itself.
             [(c.kind, c.minutes, id(item)) for c in one.after if c.kind != "afterok"],
         )

@@ -6,93 +6,269 @@ import hashlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slurm import errors, rundir
 from slurm.callbacks.following import tell_completed
-from slurm.content import Digest
+from slurm.content import Digest, Slices, Unseen
+from slurm.content.began import is_newer_than_process
+from slurm.content.captured import captured_code
+from slurm.content.origins import OWN, Origins
+from slurm.content.slices import Roots
 from slurm.job import Job
 from slurm.metadata import read_metadata
 from slurm.model.parts import Part
 from slurm.outcome import Verdict
+from slurm.packaging import pickling
 from slurm.packaging.arguments import Call, binder
 from slurm.packaging.function import context_parameter
 from slurm.packaging.none import python_version
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
+    from slurm.packaging import Prepared
     from slurm.plan import Plan
     from slurm.rendering import Environment
+    from slurm.rundir.stamps import Stamp
     from slurm.submission import Submitter
 
 log = logging.getLogger("slurm")
 
 
-def keys_of(
-    function: Callable[..., Any],
-    cache: object,
-    environment: Environment,
+#: What keys are made like; values under keys of another format are never found.
+FORMAT = "slurm-sdk cache 2"
+#: Options that change what a function finds around it; those before the mark, how many values come.
+_RANKS = ("all_ranks", "launch", "nodes", "ntasks", "ntasks_per_node")
+_AROUND = ("conda", "env", "modules", "python", "setup", "venv")
+
+_said: set[str] = set()
+
+
+#: Keys of calls, and what the files looked like that they speak of.
+Keyed = tuple[Sequence["str | None"], Mapping[str, "Stamp"]]
+
+
+class Draft(NamedTuple):
+    """The key of a call, but for the keys of the jobs among its arguments."""
+
+    text: str
+    jobs: tuple[Any, ...]
+
+    @property
+    def key(self) -> str:
+        """The key itself, once those jobs are submitted."""
+        return _joined(self.text, *map(_refer, self.jobs))[: rundir.KEY_LENGTH]
+
+
+def _refer(jobs: Any) -> str:
+    each = jobs if isinstance(jobs, Iterable) else (jobs,)
+    names = [job.cache_key or f"{job.run}:{job.index}" for job in each]
+    return _joined(type(jobs).__name__, *names)
+
+
+class Keys:
+    """Makes the keys of calls of one task, from the code and the values as they are now."""
+
+    def __init__(self, submitter: Submitter[..., Any], prepared: Prepared) -> None:
+        self._submitter = submitter
+        self._prepared = prepared
+        self._environment = environment = prepared.environment
+        self._function = submitter.task.unwrapped
+        self._cache = submitter.options.get("cache")
+        self._target = target_of(self._function)
+        self._origins = Origins()
+        try:
+            place = environment.captured
+            self._origins = Origins(captured_code(place) if place else None)
+        except Unseen as unseen:
+            self._origins = Origins()
+            self._unseen: Unseen | None = unseen
+        else:
+            self._unseen = None
+        self._slices = Slices(self._origins, self._of_value)
+
+    def drafts(self, calls: Sequence[Call], common: Mapping[str, Any]) -> list[Draft | None]:
+        """The keys of calls; None for those of which something cannot be seen."""
+        function = self._function
+        try:
+            with pickling(self._submitter.cluster, self._prepared):
+                code, roots, jobs = self._of_code()
+        except Unseen as unseen:
+            self.say(unseen)
+            return [None] * len(calls)
+        bind = binder(function, context_parameter(function), common)
+        found: list[Draft | None] = []
+        for call in calls:
+            if callable(self._cache):
+                given = self._cache(*call.args, **{**common, **call.kwargs})
+                found.append(Draft(_joined(code, _own_text(given, function)), ()))
+                continue
+            try:
+                with pickling(self._submitter.cluster, self._prepared):
+                    found.append(self._of_call(code, roots, jobs, bind, call))
+            except Unseen as unseen:
+                self.say(unseen)
+                found.append(None)
+        return found
+
+    def _of_code(self) -> tuple[str, Roots, list[Any]]:
+        """What the keys of all calls have in common; where the code enters imported modules."""
+        options = self._submitter.options
+        ranks = [f"{name}={options[name]!r}" for name in _RANKS if options.get(name)]
+        if callable(self._cache) or isinstance(self._cache, str):
+            text = self._cache if isinstance(self._cache, str) else ""
+            home = home_of(self._function, self._environment)
+            return _joined(FORMAT, self._target, home, text, *ranks), Roots(), []
+        if self._unseen is not None:
+            raise self._unseen
+        _check_image(self._environment)
+        digest = Digest(self._origins)
+        environment = self._environment
+        found = digest.of(self._function)
+        documented = digest.with_docs()
+        if documented is not None:
+            digest, found = documented, documented.of(self._function)
+        code = _joined(
+            FORMAT,
+            self._target,
+            found,
+            _python(environment.python),
+            # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
+            environment.digest,
+            *ranks,
+            *(f"{name}={options[name]!r}" for name in _AROUND if options.get(name)),
+        )
+        return code, digest.roots, digest.jobs
+
+    def _of_call(
+        self, code: str, roots: Roots, jobs: list[Any], bind: Callable[[Call], Any], call: Call
+    ) -> Draft:
+        digest = Digest(self._origins)
+        try:
+            bound = bind(call)
+        except TypeError:  # it does not fit, which is said where it is sent
+            return Draft(code, ())
+        arguments = _joined(*(f"{name} {digest.of_part(name, v)}" for name, v in _named(bound)))
+        reached = ""
+        if self._cache is True and self._environment.kind != "wheel":
+            reached = self._slices.of(roots.joined(digest.roots))
+        return Draft(_joined(code, arguments, reached), (*jobs, *digest.jobs))
+
+    def _of_value(self, value: Any) -> tuple[str, Roots]:
+        digest = Digest(self._origins)
+        found = digest.of(value)
+        return _joined(found, *map(_refer, digest.jobs)), digest.roots
+
+    def say(self, unseen: Unseen) -> None:
+        """Say once that calls are not cached, and why."""
+        text = (
+            f"calls of {self._target} are not cached, for a part of what they use cannot be seen: "
+            f"{unseen}"
+        )
+        if text not in _said:
+            _said.add(text)
+            log.warning('%s; to cache them all the same, name the code: cache="v1"', text)
+
+    @property
+    def live(self) -> dict[str, Stamp]:
+        """The files that the keys speak of and that the job reads where they lie."""
+        if self._submitter.cluster.backend.kind == "ssh":
+            return {}
+        snapshot = self._environment.details.get("snapshot", {}).get("root")
+        kept = f"{snapshot}{os.sep}" if snapshot else None
+        return {
+            path: stamp
+            for path, stamp in self._origins.live.items()
+            if kept is None or not os.path.realpath(path).startswith(kept)
+        }
+
+    @property
+    def sources(self) -> set[str]:
+        """The source files that the keys speak of."""
+        return self._origins.sources
+
+
+def _named(bound: Any) -> Iterable[tuple[str, Any]]:
+    return bound.items() if isinstance(bound, Mapping) else [("arguments", bound)]
+
+
+def _check_image(environment: Environment) -> None:
+    """An image counts by what is in it, which its name alone does not say."""
+    image = environment.details.get("image")
+    if image is not None and "@sha256:" not in str(image):
+        raise Unseen(
+            f"the image {image} is known by its name only; write NAME@sha256:... to have it cached"
+        )
+
+
+def home_of(function: Callable[..., Any], environment: Environment) -> str:
+    """Where a function was written: two projects may have modules and tasks of the same name."""
+    module = sys.modules.get(str(getattr(function, "__module__", None)))
+    if getattr(function, "__module__", None) == "__main__":
+        return _script(function)
+    path = getattr(module, "__file__", None)
+    if not isinstance(path, str) or Origins().find(module.__name__).kind != OWN:  # type: ignore[union-attr]
+        return ""
+    if environment.kind == "wheel":
+        return str(environment.details.get("label", "")).rpartition(" ")[0]
+    real = os.path.realpath(path)
+    snapshot = environment.details.get("snapshot", {})
+    for root in (snapshot.get("root"), *environment.needs):
+        for whole in (str(root), os.path.join(os.environ.get("SLURM_SDK_BASE", "/"), str(root))):
+            if root and real.startswith(whole + os.sep):
+                return os.path.join(str(snapshot.get("root")), os.path.relpath(real, whole))
+    return real
+
+
+def keys_of_calls(
+    submitter: Submitter[..., Any],
     calls: Sequence[Call],
     common: Mapping[str, Any],
-) -> list[str | None]:
-    """The cache key of each call; None where the arguments have no content that can be compared.
-
-    `cache` is the task's option: True, a text that stands for the code, or a function of the
-    arguments whose text stands for all.
-    """
-    code = code_key(function, cache, environment)
-    bind = binder(function, context_parameter(function), common)
-    keys: list[str | None] = []
-    for call in calls:
-        if callable(cache):
-            given = cache(*call.args, **{**common, **call.kwargs})
-            keys.append(_joined(code, _own_text(given, function)))
-            continue
-        try:
-            keys.append(_joined(code, Digest().of(bind(call))))
-        except Exception as error:  # noqa: BLE001 - reads objects by code of any class
-            log.warning(
-                "a call of %s is not cached: its arguments have no comparable content (%s: %s)",
-                target_of(function),
-                type(error).__name__,
-                error,
-            )
-            keys.append(None)
-    return keys
+    prepared: Prepared,
+) -> Keyed:
+    """The keys of calls that are submitted now, and the files that they speak of."""
+    if not submitter.options.get("cache"):
+        return [None] * len(calls), {}
+    keys = Keys(submitter, prepared)
+    drafts = keys.drafts(calls, common)
+    return [draft and draft.key for draft in drafts], keys.live
 
 
-def code_key(function: Callable[..., Any], cache: object, environment: Environment) -> str:
-    """What the keys of all calls of a task have in common."""
-    if callable(cache) or isinstance(cache, str):
-        text = cache if isinstance(cache, str) else ""
-        return _joined(target_of(function), _script(function), text)
-    return _joined(
-        target_of(function),
-        Digest().of_function(function),
-        _python(environment.python),
-        # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
-        environment.digest,
-    )
+def draft_of(
+    submitter: Submitter[..., Any], call: Call, prepared: Prepared
+) -> tuple[Draft | None, dict[str, Stamp]]:
+    """The key of a call that goes out later, and the files that it speaks of."""
+    if not submitter.options.get("cache"):
+        return None, {}
+    keys = Keys(submitter, prepared)
+    return keys.drafts([call], {})[0], keys.live
 
 
-def call_keys(
+def keys_here(
     submitter: Submitter[..., Any], calls: Sequence[Call], common: Mapping[str, Any]
 ) -> list[str | None]:
-    """The keys of calls that a submitter makes; none where its task is not cached."""
-    cache = submitter.options.get("cache")
-    if not cache:
+    """The keys of calls that run in this process; none where its modules may be older than files.
+
+    A program imports a module once: what was written to its file since does not run here.
+    """
+    if not submitter.options.get("cache"):
         return [None] * len(calls)
-    environment = submitter.prepare().environment
-    return keys_of(submitter.task.unwrapped, cache, environment, calls, common)
+    keys = Keys(submitter, submitter.prepare())
+    drafts = keys.drafts(calls, common)
+    newer = sorted(filter(is_newer_than_process, keys.sources))
+    if newer and submitter.options.get("cache") is True:
+        keys.say(Unseen(f"{newer[0]} was changed after this program began"))
+        return [None] * len(calls)
+    return [draft and draft.key for draft in drafts]
 
 
 def submit_cached(
     submitter: Submitter[..., Any],
-    calls: Sequence[Call],
-    common: Mapping[str, Any],
-    submit: Callable[[Sequence[Call]], Plan],
+    keys: Sequence[str | None],
+    live: Mapping[str, Stamp],
+    submit: Callable[[Sequence[int]], Plan],
     names: Sequence[str] = (),
     watch: bool = True,
 ) -> list[Job[Any]]:
@@ -100,16 +276,15 @@ def submit_cached(
 
     `submit` makes the plan of those that have to be made; `names` are theirs in a workflow.
     """
-    keys = call_keys(submitter, calls, common)
     hits = look_up(submitter.cluster, keys)
-    missing = [position for position in range(len(calls)) if position not in hits]
-    if missing or not calls:
-        plan = replace(submit([calls[p] for p in missing]), keys=tuple(keys[p] for p in missing))
+    missing = [position for position in range(len(keys)) if position not in hits]
+    if missing or not keys:
+        plan = replace(submit(missing), keys=tuple(keys[p] for p in missing), live=dict(live))
         own = [names[position] for position in missing] if names else []
         for position, job in zip(missing, submitter.send(plan, watch, own), strict=True):
             job.cache_key = keys[position]
             hits[position] = job
-    return [hits[position] for position in range(len(calls))]
+    return [hits[position] for position in range(len(keys))]
 
 
 class Found(NamedTuple):

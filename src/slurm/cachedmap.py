@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from slurm.array import ArrayJob
-from slurm.cache import Found, call_keys, find, finished
+from slurm.cache import Found, find, finished, keys_of_calls
 from slurm.job import Job
 from slurm.model.packs import Pack
 from slurm.packed import PackedArray, Place
@@ -17,7 +17,7 @@ from slurm.runner.values import loads
 
 if TYPE_CHECKING:
     from slurm.packaging.arguments import Call
-    from slurm.submission import Submitter
+    from slurm.submission import Code, Submitter
 
 
 def cached_map(
@@ -28,15 +28,16 @@ def cached_map(
     pack: int | str | None,
 ) -> ArrayJob[Any]:
     """The handle of all calls, in their order: of those that were made before and of new ones."""
-    names = _names(submitter, calls, common, "" if pack is None else "packed ")
+    code = submitter.ship_function()
+    names = _names(submitter, calls, common, "" if pack is None else "packed ", code)
     if pack is not None and calls:
-        return _packed(submitter, calls, throttle, common, pack, names)
+        return _packed(submitter, calls, throttle, common, pack, names, code)
     cluster = submitter.cluster
     jobs: dict[int, Job[Any]] = recall_each(cluster, names)
     left = [n for n in range(len(calls)) if n not in jobs]
     if left or not calls:
         chosen, own = [calls[n] for n in left], [names[n] for n in left] if names else []
-        sent = submitter.send_cached(chosen, throttle, common, array=True, names=own)
+        sent = submitter.send_cached(chosen, throttle, common, array=True, names=own, code=code)
         jobs.update(zip(left, sent, strict=True))
     ordered = [jobs[n] for n in range(len(calls))]
     new = next((job for job in ordered if not job.cached), ordered[0])
@@ -44,13 +45,17 @@ def cached_map(
 
 
 def _names(
-    submitter: Submitter[..., Any], calls: Sequence[Call], common: Mapping[str, Any], how: str
+    submitter: Submitter[..., Any],
+    calls: Sequence[Call],
+    common: Mapping[str, Any],
+    how: str,
+    code: Code,
 ) -> list[str]:
     """The names of the calls in the workflow around them: which of them go out may change."""
     cluster = submitter.cluster
     if cluster._journal is None or not calls:
         return []
-    code, arguments = submitter.ship(calls, common, array=True)
+    code, arguments = submitter.ship(calls, common, array=True, code=code)
     target = how + target_name(submitter.task.unwrapped, code.function.target)
     content = [
         call_content([call], common, (blob, *arguments.shared))
@@ -67,19 +72,22 @@ def _packed(
     common: Mapping[str, Any],
     pack: int | str,
     names: Sequence[str],
+    code: Code,
 ) -> PackedArray[Any]:
     cluster = submitter.cluster
     places: dict[int, Place] = recall_places(cluster, names)
     open_ = [n for n in range(len(calls)) if n not in places]
-    keys = dict(zip(open_, call_keys(submitter, [calls[n] for n in open_], common), strict=True))
+    asked = [calls[n] for n in open_]
+    made, live = keys_of_calls(submitter, asked, common, code.prepared)
+    keys = dict(zip(open_, made, strict=True))
     values = find(cluster, list(keys.values()))
     found = FoundItems(cluster, submitter.task.name, list(values.values()))
     places.update({open_[at]: (found, n) for n, at in enumerate(values)})
     left = [n for n in open_ if n not in places]
     if left:
-        shipped = submitter.ship([calls[n] for n in left], common, array=True)
+        shipped = submitter.ship([calls[n] for n in left], common, array=True, code=code)
         plan = submitter.plan_shipped(shipped, throttle, array=True, pack=pack)
-        plan = replace(plan, keys=tuple(keys[n] for n in left))
+        plan = replace(plan, keys=tuple(keys[n] for n in left), live=live)
         packed = submitter.send(plan, names=[names[n] for n in left] if names else ())[0].packed
         packed.keys = plan.keys
         places.update({n: (packed, at) for at, n in enumerate(left)})

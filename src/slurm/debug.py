@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import rundir
 from slurm.array import ArrayJob
-from slurm.cache import call_keys, look_up, target_of
+from slurm.cache import keys_here, look_up, target_of
 from slurm.callbacks.base import flush
 from slurm.callbacks.following import tell_child, tell_completed, tell_submitted
 from slurm.context import JobContext
@@ -211,7 +211,7 @@ def debug_jobs(
 ) -> list[Job[T]]:
     """The jobs of calls; a value that is in the cache is there at once."""
     cluster, task = submitter.cluster, submitter.task
-    keys = call_keys(submitter, calls, common)
+    keys = keys_here(submitter, calls, common)
     jobs: dict[int, Job[T]] = dict(look_up(cluster, keys))
     for number, call in enumerate(calls):
         if number not in jobs:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm import rundir
@@ -18,6 +19,7 @@ from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.rendering import Environment, Submission, render_job_script
 from slurm.retry import policy_of
+from slurm.rundir.stamps import Stamp
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Plan:
     prepared: Prepared
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
+    #: The files that the keys speak of and that the jobs read where they lie.
+    live: Mapping[str, Stamp] = field(default_factory=dict)
 
     def renamed(self, place: str) -> Plan:
         """The same plan for a run of another name; `place` is relative to the base."""

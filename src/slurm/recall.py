@@ -59,9 +59,9 @@ def call_content(
 
 def _steady(value: Any, refer: Callable[[Any], Any] | None = None) -> bytes:
     """A value as bytes for comparison only: classes count by their names."""
-    import cloudpickle
+    from slurm.runner import wrapped
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    class Pickler(wrapped.Pickler):
         def persistent_id(self, obj: Any) -> Any:
             find = getattr(type(obj), "__slurm_reference__", None)
             if find is None:

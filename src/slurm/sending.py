@@ -27,6 +27,7 @@ from slurm.packaging import pickling
 from slurm.packaging.sdk import bring_sdk, sdk_place
 from slurm.plan import Plan, options_set
 from slurm.retry import policy_of
+from slurm.rundir.stamps import encode_stamps
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -147,6 +148,8 @@ def _files(
         files.update(callbacks_file(cluster, plan.function.workflow))
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
+        if plan.live:
+            files[rundir.CACHE_FILES] = encode_stamps(dict(plan.live))
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
     if len(plan.scripts) > 1 or rundir.awaited(plan.script):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from slurm import errors, rundir, sending
 from slurm.array import ArrayJob
-from slurm.cache import submit_cached
+from slurm.cache import Keyed, keys_of_calls, submit_cached
 from slurm.callbacks.following import follow, preparing
 from slurm.dependencies import Dependency, pair, returning
 from slurm.dependencies import render as render_dependency
@@ -109,7 +109,12 @@ class Submitter(Generic[P, T]):
         return self.send(self.plan(*args, **kwargs))[0]
 
     def send_calls(
-        self, calls: Sequence[Call], jobs: Sequence[Job[T]], same: bool, code: Code
+        self,
+        calls: Sequence[Call],
+        jobs: Sequence[Job[T]],
+        same: bool,
+        code: Code,
+        keyed: Keyed | None = None,
     ) -> None:
         """Submit calls that were kept for later; `same`: all wait for the same jobs.
 
@@ -121,7 +126,9 @@ class Submitter(Generic[P, T]):
         loose = array and not same
         names = [job.call_name for job in jobs if job.call_name is not None]
         if self.options.get("cache"):
-            found = self.send_cached(calls, throttle, {}, array, loose, names, code, watch=False)
+            found = self.send_cached(
+                calls, throttle, {}, array, loose, names, code, watch=False, keyed=keyed
+            )
         else:
             shipped = self.ship(calls, {}, array, code)
             found = self.send(self.plan_shipped(shipped, throttle, array, loose), False, names)
@@ -230,15 +237,21 @@ class Submitter(Generic[P, T]):
         names: Sequence[str] = (),
         code: Code | None = None,
         watch: bool = True,
+        keyed: Keyed | None = None,
     ) -> list[Job[T]]:
-        """Submit those of the calls whose values are not there yet; the jobs of all."""
+        """Submit those of the calls whose values are not there yet; the jobs of all.
 
-        def plan(missing: Sequence[Call]) -> Plan:
-            return self.plan_shipped(
-                self.ship(missing, common, array, code), throttle, array, loose
-            )
+        `keyed`: their keys, where they were made before.
+        """
+        # The keys are those of the code that goes out.
+        code = code or self.ship_function()
 
-        return submit_cached(self, calls, common, plan, names, watch)
+        def plan(missing: Sequence[int]) -> Plan:
+            chosen = [calls[position] for position in missing]
+            return self.plan_shipped(self.ship(chosen, common, array, code), throttle, array, loose)
+
+        keys, live = keyed or keys_of_calls(self, calls, common, code.prepared)
+        return submit_cached(self, keys, live, plan, names, watch)
 
     def prepare(self) -> Prepared:
         """How the task's code gets to the node."""

@@ -17,11 +17,13 @@ from typing import Any
 import numpy
 import pytest
 
-from slurm.content import Digest
+from slurm.content import Digest, Slices, Unseen
+from slurm.content.origins import Origins
+from slurm.content.slices import Roots
 
 
 def same(one: Any, other: Any) -> bool:
-    return Digest().of(one) == Digest().of(other)
+    return Digest(Origins()).of(one) == Digest(Origins()).of(other)
 
 
 class Color(enum.Enum):
@@ -46,6 +48,9 @@ class Slotted:
     "make",
     [
         lambda: {"b": 1, "a": {3, 2, 1}},
+        lambda: [[1, 2], [3, 4.5, "x", None], (True, b"")],
+        lambda: [float("nan"), 0.5],
+        lambda: collections.defaultdict(list, a=[1]),
         lambda: [Point(1, [2]), Point(1, (2,))],
         lambda: collections.OrderedDict(a=1),
         lambda: collections.deque([1, 2]),
@@ -80,6 +85,14 @@ def test_equal_values_have_equal_digests_however_often_they_are_made(
         (Slotted(1), Slotted(2)),
         (Color.RED, Color.BLUE),
         (0.0, -0.0),
+        ([0.0], [-0.0]),
+        ([1, 2], [1, True]),
+        ([True], [1]),
+        ([2**70], [2**70 + 1]),
+        (["a", "b\0"], ["a\0", "b"]),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ([[1, [2]], 3], [[1, [2, 3]]]),
+        ([(1,)], [[1]]),
         (int, str),
     ],
 )
@@ -109,96 +122,80 @@ def test_arrays_count_by_their_content() -> None:
 # ---- code ---------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], str]]:
-    """Writes and imports a module anew; gives the digest of its function `f`."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+def test_what_goes_on_cannot_be_seen_and_is_named() -> None:
+    holder = {"deep": [1, Point(1, (n for n in "a"))]}
+    with pytest.raises(Unseen, match="generator") as caught:
+        Digest(Origins()).of_part("settings", holder)
+    assert caught.value.where == "settings['deep'][1].y"
+    with open(__file__) as file, pytest.raises(Unseen, match="TextIOWrapper"):
+        Digest(Origins()).of(file)
 
-    def digest(source: str, helper: str = "") -> str:
-        for name, text in (("cached_helper", helper), ("cached_module", source)):
-            (tmp_path / f"{name}.py").write_text(text)
-            sys.modules.pop(name, None)
+
+def test_a_lock_has_no_content() -> None:
+    assert same(threading.Lock(), threading.Lock())
+    assert same(threading.Condition(), threading.Condition())
+
+
+# ---- modules ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Writes modules; gives the digest of what `f` of the first one reaches."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def digest(source: str, **others: str) -> str:
+        for name, text in {"cached_module": source, **others}.items():
+            path = tmp_path / (name.replace("__", "/") + ".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
         importlib.invalidate_caches()
-        return Digest().of_function(importlib.import_module("cached_module").f)
+        roots = Roots({"cached_module"}, {"f"})
+        return Slices(Origins(), lambda value: (Digest(Origins()).of(value), Roots())).of(roots)
 
     yield digest
-    for name in ("cached_helper", "cached_module"):
-        sys.modules.pop(name, None)
 
 
 PLAIN = "def f(x):\n    return x + 1\n"
 
 
-def test_comments_and_places_do_not_count(module: Any) -> None:
-    assert module(PLAIN) == module("# a comment\n\n\n" + PLAIN.replace("x + 1", "x + 1  # one"))
+def test_an_installed_package_counts_by_its_version(module: Any, tmp_path: Path) -> None:
+    import slurm.content.origins as origins
+
+    site = tmp_path / "site-packages"
+    (site / "wide").mkdir(parents=True)
+    (site / "wide" / "__init__.py").write_text("n = 1\n")
+    sys.path.insert(0, str(site))
+    try:
+        seen = []
+        for version in ("1.0", "1.0", "2.0"):
+            info = site / f"Broad-{version}.dist-info"
+            info.mkdir(exist_ok=True)
+            (info / "METADATA").write_text(
+                f"Metadata-Version: 2.1\nName: Broad\nVersion: {version}\n"
+            )
+            (info / "RECORD").write_text("wide/__init__.py,,\n")
+            for old in site.glob("Broad-*"):
+                if old != info:
+                    for file in old.iterdir():
+                        file.unlink()
+                    old.rmdir()
+            origins.versions_of.cache_clear()
+            origins._distributions.cache_clear()
+            seen.append(module("import wide\ndef f(x):\n    return wide.n\n"))
+        assert seen[0] == seen[1] != seen[2]
+    finally:
+        sys.path.remove(str(site))
+        origins.versions_of.cache_clear()
+        origins._distributions.cache_clear()
 
 
-def test_code_defaults_and_constants_count(module: Any) -> None:
-    texts = [
-        PLAIN,
-        PLAIN.replace("1", "2"),
-        PLAIN.replace("+", "-"),
-        PLAIN.replace("(x)", "(x=3)"),
-        PLAIN.replace("(x)", "(x, *, y=4)"),
-        PLAIN.replace("x + 1", "[x + 1 for _ in range(3)]"),
-        PLAIN.replace("x + 1", "[x + 2 for _ in range(3)]"),
-    ]
-    assert len({module(text) for text in texts}) == len(texts)
+def test_a_module_that_is_no_python_cannot_be_seen(module: Any) -> None:
+    with pytest.raises(Unseen, match="cannot be read as Python"):
+        module("import broken_one\n" + PLAIN, broken_one="def (:\n")
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "from cached_helper import g\ndef f(x):\n    return g(x)\n",
-        "import cached_helper\ndef f(x):\n    return cached_helper.g(x)\n",
-        "import cached_helper as h\ndef f(x):\n    return [h.g(y) for y in x]\n",
-        "from cached_helper import K\ndef f(x):\n    return K().m(x)\n",
-        "from cached_helper import K\ndef f(x):\n    return K().p\n",
-        "from cached_helper import K\ndef f(x):\n    return K.s(x)\n",
-        "from cached_helper import Sub\ndef f(x):\n    return Sub().m(x)\n",
-        "from cached_helper import CONSTANT\ndef f(x):\n    return CONSTANT\n",
-        "from cached_helper import through\ndef f(x):\n    return through(x)\n",
-        "from cached_helper import wrapped\ndef f(x):\n    return wrapped(x)\n",
-        "from cached_helper import g\nimport functools\nf = functools.partial(g)\n",
-    ],
-)
-def test_a_change_in_what_the_function_uses_counts(module: Any, source: str) -> None:
-    helper = """
-import functools
-def g(x): return x + 1
-class K:
-    def m(self, x): return x + 1
-    @property
-    def p(self): return 0 + 1
-    @staticmethod
-    def s(x): return x + 1
-class Sub(K): pass
-CONSTANT = {"a": [0 + 1]}
-def through(x): return g(x)
-def around(function):
-    @functools.wraps(function)
-    def call(*args): return function(*args)
-    return call
-wrapped = around(g)
-def unused(x): return x + 7
-"""
-    before = module(source, helper)
-    assert module(source, helper) == before
-    assert module(source, helper.replace("+ 7", "+ 8")) == before
-    assert module(source, helper.replace("+ 1", "+ 2")) != before
-
-
-def test_functions_that_call_each_other_have_a_digest(module: Any) -> None:
-    circle = "def f(x):\n    return g(x)\ndef g(x):\n    return f(x) if x else 1\n"
-    assert module(circle) == module(circle)
-    assert module(circle) != module(circle.replace("else 1", "else 2"))
-
-
-def test_what_has_no_content_counts_by_its_type() -> None:
-    lock = threading.Lock()
-
-    def f() -> bool:
-        return lock.locked()
-
-    assert len(Digest().of_function(f)) == 64
+def test_a_package_that_is_not_there_counts_once_it_is(module: Any) -> None:
+    source = "def f(x):\n    import perhaps_there\n    return perhaps_there.g(x)\n"
+    without = module(source)
+    assert module(source, perhaps_there="def g(x): return 1\n") != without

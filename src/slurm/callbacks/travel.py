@@ -24,10 +24,10 @@ def callbacks_file(cluster: Cluster, workflow: bool) -> dict[str, bytes]:
 
 
 def _pickled(callback: BaseCallback) -> bytes:
-    import cloudpickle
+    from slurm.runner import wrapped
 
     try:
-        data: bytes = cloudpickle.dumps(callback, protocol=5)
+        data: bytes = wrapped.dumps(callback)
     except Exception as error:  # pickling calls the callback's own code
         if not runs_in_job(callback):
             return b""  # it would only hear of children; what it has to do here it can do

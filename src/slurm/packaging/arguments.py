@@ -307,9 +307,9 @@ def _is_large(obj: Any) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _pickler_class() -> Any:
-    import cloudpickle
+    from slurm.runner import wrapped
 
-    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    class Pickler(wrapped.Pickler):
         def __init__(self, pickled: _Pickled, sharing: bool, sink: Any, **how: Any) -> None:
             super().__init__(sink, **how)
             self._pickled = pickled

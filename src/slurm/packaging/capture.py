@@ -177,6 +177,18 @@ def _read_spooled(digest: str) -> bytes:
         return f.read()
 
 
+def read_captured(place: str) -> bytes:
+    """The code that was captured, by where it lies on a cluster or will lie there."""
+    digest = os.path.basename(place)
+    for _, _, capture in list(_state.taken.values()):
+        if capture.digest == digest and capture.spare:
+            return capture.spare
+    try:
+        return _read_spooled(digest)
+    except OSError:
+        return rundir.read_trusted(f"{place}/{rundir.CODE}")
+
+
 def _put(cluster: Cluster, digest: str, data: bytes) -> None:
     place = f"{cluster.base}/{rundir.BASE_SNAPSHOTS}/{digest}/{rundir.CODE}"
     try:

@@ -119,10 +119,10 @@ def _node_can_import(module: str) -> bool:
 
 
 def _pickle_by_value(function: Callable[..., Any], target: str) -> bytes:
-    import cloudpickle
+    from slurm.runner import wrapped
 
     try:
-        data: bytes = cloudpickle.dumps(function, protocol=5)
+        data: bytes = wrapped.dumps(function)
     except Exception as error:  # pickling calls code of any class
         culprit = _unpicklable_global(function)
         where = f": its global {culprit!r} cannot be pickled" if culprit else ""
@@ -135,7 +135,7 @@ def _pickle_by_value(function: Callable[..., Any], target: str) -> bytes:
 
 
 def _unpicklable_global(function: Callable[..., Any]) -> str | None:
-    import cloudpickle
+    from slurm.runner import wrapped
 
     code = own(function, "__code__", None)
     space = own(function, "__globals__", {})
@@ -146,7 +146,7 @@ def _unpicklable_global(function: Callable[..., Any]) -> str | None:
     names.update({n: space[n] for n in (code.co_names if code else ()) if n in space})
     for name, value in names.items():
         try:
-            cloudpickle.dumps(value)
+            wrapped.dumps(value)
         except Exception:  # noqa: BLE001 - we look for exactly what fails
             return name
     return None

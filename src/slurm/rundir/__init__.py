@@ -27,6 +27,7 @@ from slurm.rundir.names import (
     BASE_TOOLS,
     BASE_WHEELS,
     BEATS,
+    CACHE_FILES,
     CACHE_KEYS,
     CALLBACKS,
     CALLS,

@@ -18,6 +18,8 @@ ARGUMENTS = "arguments.bin"
 SHARED = "shared.bin"
 CALLBACKS = "callbacks.bin"
 CACHE_KEYS = "cache.txt"
+#: What the files looked like that its keys speak of and its jobs read where they lie.
+CACHE_FILES = "cache_files.json"
 
 #: How its parts are submitted: the plan, the small job that submits the next part, the calls that
 #: were cancelled before their part was; and what is retried when, with the small job that does so.

@@ -11,6 +11,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from slurm import rundir
+from slurm.rundir.stamps import have_changed
 
 #: The folder of the lines, and how many characters of a key choose the file.
 PACKED, PREFIX = "packed", 2
@@ -24,7 +25,8 @@ def remember(
     The newest value wins; each is whole, since the file is renamed into its place.
     """
     key = None if who.rank or header.get("oom") else own_key(run, who.index)
-    if key is not None:
+    # Files that changed while the call waited or ran may have given a value of another key.
+    if key is not None and not have_changed(run):
         point(os.environ.get("SLURM_SDK_BASE") or os.path.dirname(run), key, run, place)
 
 
@@ -111,6 +113,8 @@ def _values(run: str, wanted: Dict[int, str]) -> Dict[int, bytes]:
     found = {}  # type: Dict[int, bytes]
     with contextlib.suppress(OSError, ValueError, rundir.Untrusted):
         rundir.check_private(run, os.stat(run))
+        if have_changed(run):
+            return found
         for record in batches.item_records(run, wanted):
             if record.kind == rundir.VALUE and record.index in wanted:
                 who = rundir.Identity(record.job, record.index, 0, record.attempt)

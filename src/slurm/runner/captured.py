@@ -17,7 +17,7 @@ from slurm import rundir
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, Dict, List, Optional, Tuple
 
 MAGIC = b"slurm-code-1\n"
 _HEAD = struct.Struct(">Q")
@@ -49,6 +49,23 @@ def encode(index: Dict[str, Any], contents: List[bytes]) -> bytes:
     return b"".join([MAGIC, _HEAD.pack(len(head)), head, *contents])
 
 
+def decode(data: bytes) -> Tuple[Dict[str, Any], int]:
+    """The index of captured code, and where the sources begin."""
+    import io
+
+    return _read_index(io.BytesIO(data).read, "this")
+
+
+def _read_index(read: Any, name: str) -> Tuple[Dict[str, Any], int]:
+    if read(len(MAGIC)) != MAGIC:
+        raise ValueError(f"{name} is not captured code of this package")
+    try:
+        (size,) = _HEAD.unpack(read(_HEAD.size))
+        return _pickle.loads(read(size)), len(MAGIC) + _HEAD.size + size
+    except Exception as error:  # bytes that are no pickle raise many types
+        raise ValueError(f"{name} is cut short") from error
+
+
 class Finder:
     """Finds the modules of one capture, whatever the import path says."""
 
@@ -56,14 +73,7 @@ class Finder:
         self.folder = folder
         self._path = os.path.join(folder, rundir.CODE)
         with rundir.open_trusted(self._path) as f:
-            if f.read(len(MAGIC)) != MAGIC:
-                raise ValueError(f"{self._path} is not captured code of this package")
-            try:
-                (size,) = _HEAD.unpack(f.read(_HEAD.size))
-                index = _pickle.loads(f.read(size))
-            except Exception as error:  # bytes that are no pickle raise many types
-                raise ValueError(f"{self._path} is cut short") from error
-        self._begin = len(MAGIC) + _HEAD.size + size
+            index, self._begin = _read_index(f.read, self._path)
         #: name -> file, folders of a package
         self._modules = index["modules"]
         self._namespaces = index["namespaces"]

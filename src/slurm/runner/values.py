@@ -54,9 +54,9 @@ def dumps(value: "Any") -> "rundir.Content":
     try:
         return dump(_pickle.Pickler, value)
     except Exception:  # noqa: BLE001 - pickle raises many types; cloudpickle has the last word
-        import cloudpickle
+        from slurm.runner import wrapped
 
-        return dump(cloudpickle.Pickler, value)
+        return dump(wrapped.Pickler, value)
 
 
 class _Unpickler(_pickle.Unpickler):

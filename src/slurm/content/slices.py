@@ -1,0 +1,323 @@
+"""The part of the user's own modules that a call can reach, by their source.
+
+A module is a list of statements. A statement that acts when the module is imported always counts;
+a definition counts once its name occurs in what counts already. Names are taken as they stand,
+whatever object they belong to: that finds too much rather than too little.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slurm.content.code import READERS
+from slurm.content.origins import ABSENT, INSTALLED, OWN, PYTHON, Origins, versions_of
+from slurm.content.plain import combine
+from slurm.content.statements import (
+    Import,
+    Source,
+    Statement,
+    is_builtin,
+    is_harmless_name,
+    read_statements,
+)
+from slurm.content.unseen import Unseen
+
+#: Modules of Python that make things and read nothing from outside.
+_MAKING = frozenset(
+    ("abc", "collections", "contextlib", "contextvars", "copy", "dataclasses", "decimal", "enum",
+     "fractions", "functools", "itertools", "logging", "math", "operator", "queue", "re", "slurm",
+     "string", "struct", "threading", "types", "typing", "weakref")
+)  # fmt: skip
+
+
+@dataclass
+class Roots:
+    """Where a call enters code that the job imports."""
+
+    modules: set[str] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
+    #: Names in texts, which may be those of modules.
+    texts: set[str] = field(default_factory=set)
+    #: Whether names are used that are not written down.
+    dynamic: bool = False
+
+    def enter(self, module: str, *names: str) -> None:
+        """A name of a module is used."""
+        self.modules.add(module)
+        for name in names:
+            self.names.update(name.split("."))
+
+    def joined(self, other: Roots) -> Roots:
+        """Both."""
+        return Roots(
+            self.modules | other.modules,
+            self.names | other.names,
+            self.texts | other.texts,
+            self.dynamic or other.dynamic,
+        )
+
+
+@dataclass
+class _Module:
+    """A module that is imported, and what of it counts."""
+
+    name: str
+    package: str
+    source: Source
+    chosen: dict[int, Statement] = field(default_factory=dict)
+    waiting: dict[int, Statement] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    #: Its names are used elsewhere without its own.
+    starred: bool = False
+
+
+class Slices:
+    """What calls reach of the modules around them; one object for the calls of one submission."""
+
+    def __init__(self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]]) -> None:
+        self._origins = origins
+        #: The digest of a value, and where it leads on.
+        self._of_value = of_value
+        self._known: dict[tuple[Any, ...], str] = {}
+
+    def of(self, roots: Roots) -> str:
+        """The digest of all that can be reached from some names of some modules."""
+        sets = map(frozenset, (roots.modules, roots.names, roots.texts))
+        key = (*sets, roots.dynamic)
+        if key not in self._known:
+            self._known[key] = _Reach(self._origins, self._of_value).of(roots)
+        return self._known[key]
+
+
+class _Reach:
+    def __init__(self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]]) -> None:
+        self._origins = origins
+        self._of_value = of_value
+        self._modules: dict[str, _Module] = {}
+        self._others: set[str] = set()
+        self._seen: set[str] = set()
+        self._names: set[str] = set()
+        self._dynamic = False
+        self._values: dict[str, str] = {}
+        self._files: dict[str, str] = {}
+
+    def of(self, roots: Roots) -> str:
+        self._enter(roots)
+        while self._choose() or self._look_below() or self._look_at_values():
+            pass
+        documented = not READERS.isdisjoint(self._names)
+        parts = [_digest(self._modules[name], documented) for name in sorted(self._modules)]
+        files = [f"{name}={digest}" for name, digest in sorted(self._files.items())]
+        values = [f"{name}={digest}" for name, digest in sorted(self._values.items())]
+        return combine("slice", *filter(None, parts), *files, *values, *sorted(self._others))
+
+    def _enter(self, roots: Roots) -> None:
+        for module in roots.modules:
+            self._bring(module)
+        self._names |= roots.names
+        self._mean(roots.texts)
+        self._dynamic |= roots.dynamic
+
+    # ---- modules --------------------------------------------------------------------------------
+
+    def _bring(self, name: str) -> bool:
+        """Import a module and the packages around it; whether there is one."""
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            above = ".".join(parts[:end])
+            origin = self._origins.find(above)
+            if above in self._seen:
+                continue
+            if origin.kind == PYTHON:
+                return True
+            if origin.kind == INSTALLED:
+                self._others.update(versions_of(parts[0]) or (f"{parts[0]}==",))
+                return True
+            if origin.kind == ABSENT:
+                if end == 1:
+                    self._others.add(f"{above} is not there")
+                return False
+            self._seen.add(above)
+            if origin.file is not None:
+                self._read(above, origin.file, origin.locations is not None)
+            elif origin.locations is None:
+                raise Unseen("a module without a file", above)
+        return True
+
+    def _read(self, name: str, file: str, is_package: bool) -> None:
+        data = self._origins.read(file)
+        if not file.endswith((".py", ".pyw")):
+            self._files[name] = combine("file", data.hex())
+            return
+        try:
+            source = read_statements(data)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            raise Unseen(f"{file} cannot be read as Python ({error})", name) from error
+        package = name if is_package else name.rpartition(".")[0]
+        module = _Module(name, package, source, waiting=dict(enumerate(source.statements)))
+        self._modules[name] = module
+        for one in source.statements:
+            if one.brings:
+                self._follow(module, one.imports)
+
+    def _follow(self, module: _Module, imports: Iterable[Import]) -> None:
+        for level, name, names in imports:
+            target = _resolve(module.package, level, name)
+            if target is None or not self._bring(target):
+                continue
+            if self._origins.find(target).kind != OWN:
+                continue
+            for one in names:
+                if one == "*":
+                    module.starred = True
+                elif self._origins.find(f"{target}.{one}").kind == OWN:
+                    self._bring(f"{target}.{one}")
+
+    def _mean(self, texts: set[str]) -> None:
+        """Bring the modules whose names stand in texts, as a table of plugins has them."""
+        for text in texts:
+            name = text.partition(":")[0]
+            if name not in self._seen and self._origins.find(name.partition(".")[0]).kind == OWN:
+                self._bring(name)
+
+    # ---- statements -----------------------------------------------------------------------------
+
+    def _choose(self) -> bool:
+        """Take the statements that count by what is known now; whether there were more."""
+        more = False
+        for module in list(self._modules.values()):
+            found = [at for at, one in module.waiting.items() if self._counts(module, one)]
+            for at in found:
+                one = module.chosen[at] = module.waiting.pop(at)
+                self._take(module, one)
+            more |= bool(found)
+        return more
+
+    def _counts(self, module: _Module, one: Statement) -> bool:
+        if self._dynamic or not one.binds.isdisjoint(module.names):
+            return True
+        return not one.binds.isdisjoint(self._names) or self._acts(module, one)
+
+    def _take(self, module: _Module, one: Statement) -> None:
+        if one.unseen:
+            raise Unseen(one.unseen, f"{module.name}, line {one.line}")
+        module.names |= one.names
+        self._names |= one.outer
+        self._mean(one.texts)
+        if module.starred:
+            self._names |= one.names
+        self._dynamic |= one.dynamic
+        self._follow(module, one.imports)
+
+    def _acts(self, module: _Module, one: Statement) -> bool:
+        """Whether a statement does more than bind its names."""
+        if one.acts:
+            return True
+        for name in one.calls:
+            if self._home(module, name) not in (PYTHON, INSTALLED, ABSENT):
+                return True
+        if any(self._home(module, name) != PYTHON for name in one.bases):
+            return True
+        # A function of one's own that is handed to another may be called by it.
+        return bool(one.calls or one.bases) and any(
+            name in module.source.bound and self._is_own_code(module, name) for name in one.handed
+        )
+
+    def _home(self, module: _Module, name: str) -> str:
+        """Where a name of a module comes from."""
+        source = module.source
+        if name not in source.bound:
+            # What a star brings could be anything.
+            return PYTHON if is_builtin(name) and _is_no_runner(name) else OWN
+        if source.bound[name] > 1 or name not in source.imported:
+            return OWN
+        level, place, _ = source.imported[name]
+        return OWN if level else self._origins.find(place.partition(".")[0]).kind
+
+    def _is_own_code(self, module: _Module, name: str) -> bool:
+        if name in module.source.imported:
+            return self._home(module, name) == OWN
+        return any(
+            one.loose and not one.computed and name in one.binds and not one.asked
+            for one in module.source.statements
+        )
+
+    # ---- what Python finds by itself ------------------------------------------------------------
+
+    def _look_below(self) -> bool:
+        """Submodules whose names occur: they may have been imported by anybody."""
+        more = False
+        for name in list(self._seen):
+            for below in self._origins.below(name) & self._names:
+                full = f"{name}.{below}"
+                if full not in self._seen and self._origins.find(full).kind == OWN:
+                    more |= self._bring(full)
+        return more
+
+    def _look_at_values(self) -> bool:
+        """The values that modules have read or computed, where they are loaded."""
+        more = False
+        for module in list(self._modules.values()):
+            loaded = sys.modules.get(module.name)
+            for one in module.chosen.values():
+                if loaded is None or not self._is_computed(module, one):
+                    continue
+                for name in one.binds:
+                    more |= self._look_at(module, loaded, name)
+        return more
+
+    def _look_at(self, module: _Module, loaded: Any, name: str) -> bool:
+        place = f"{module.name}.{name}"
+        used = self._dynamic or name in module.names or name in self._names
+        if place in self._values or not used or name not in vars(loaded):
+            return False
+        try:
+            self._values[place], roots = self._of_value(vars(loaded)[name])
+        except Unseen as unseen:
+            unseen.within(place)
+            raise
+        self._enter(roots)
+        return True
+
+    def _is_computed(self, module: _Module, one: Statement) -> bool:
+        if not one.computed or not one.asked:
+            return one.computed
+        return not all(self._makes(module, name) for name in one.asked)
+
+    def _makes(self, module: _Module, name: str) -> bool:
+        if name not in module.source.bound:
+            return is_harmless_name(name)
+        level, place, _ = module.source.imported.get(name, (1, "", ()))
+        return not level and place.partition(".")[0] in _MAKING
+
+
+def _is_no_runner(name: str) -> bool:
+    return name not in ("eval", "exec", "compile", "__import__", "setattr", "delattr", "globals")
+
+
+def _resolve(package: str, level: int, name: str) -> str | None:
+    """The full name of a module that an import statement names."""
+    if not level:
+        return name or None
+    parts = package.split(".") if package else []
+    if level - 1 >= len(parts):
+        return None
+    base = ".".join(parts[: len(parts) - level + 1])
+    return f"{base}.{name}" if name else base
+
+
+def _digest(module: _Module, documented: bool) -> str:
+    """What counts of a module: definitions in any order, the rest as it stands."""
+    loose: list[str] = []
+    fixed: list[str] = []
+    bound = module.source.bound
+    for _, one in sorted(module.chosen.items()):
+        once = all(bound[name] == 1 for name in one.binds)
+        text = one.documented if documented else one.digest
+        (loose if one.loose and once and not one.acts else fixed).append(text)
+    if not loose and not fixed:
+        return ""
+    return combine("module", module.name, *sorted(loose), "then", *fixed)
