@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 _UNIT = "\x1f"
-_ROW_END = "\x1f\x1e\n"
+#: Ends a row where nobody needs to be sure of it; who asks Slurm gives a random one.
+_MARK = "\x1f\x1e"
 #: The reason is last, for it may hold anything.
 COLUMNS = (
     *("NodeList", "StateComplete", "CPUsState", "CPUsLoad", "Memory", "AllocMem", "FreeMem"),
@@ -89,15 +90,15 @@ class NodeRow:
         return self.state in ("allocated", "idle", "mixed") and lost.isdisjoint(self.flags)
 
 
-def nodes_command() -> list[str]:
-    """Ask for all nodes, a row for each node and partition."""
-    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + ["Reason:\x1f\x1e"]
+def nodes_command(mark: str = _MARK) -> list[str]:
+    """Ask for all nodes, a row for each node and partition; the mark ends each row."""
+    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + ["Reason:" + mark]
     return ["sinfo", "-a", "-N", "-h", "-O", ",".join(columns)]
 
 
-def parse_nodes(text: str) -> tuple[list[NodeRow], int]:
+def parse_nodes(text: str, mark: str = _MARK) -> tuple[list[NodeRow], int]:
     """The rows of `nodes_command`, and how many could not be read."""
-    return read_nodes(line for line in text.split(_ROW_END) if line.strip("\n"))
+    return read_nodes(line for line in text.split(mark + "\n") if line.strip("\n"))
 
 
 def read_nodes(lines: Iterable[str]) -> tuple[list[NodeRow], int]:

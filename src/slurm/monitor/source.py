@@ -81,14 +81,14 @@ class CommandSource:
         mark = queue.new_mark()
         asked = [
             queue.queue_command(mark),
-            nodes.nodes_command(),
+            nodes.nodes_command(mark),
             sinfo_command(),
             controller.controller_command(),
         ]
         # A list that is too short ends with the failure that made it so.
         jobs, hosts, parts, diag = [_must(*answer) for answer in self._look(asked, PATIENCE)]
         rows, bad_rows = queue.parse_queue(jobs, before.rows if before else {}, mark)
-        found, bad_nodes = nodes.parse_nodes(hosts)
+        found, bad_nodes = nodes.parse_nodes(hosts, mark)
         partitions, bad_parts = _partitions(parts)
         return Snapshot(
             taken=time.time(),
