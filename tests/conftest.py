@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+
+# Before the first import of the SDK, and for the processes that tests start.
+os.environ.setdefault("SLURM_SDK_CHECK_LOCKS", "1")
+
 import shutil
 import subprocess
 import sys
@@ -25,6 +29,7 @@ settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCh
 settings.load_profile("busy")
 
 _FROM_OUTSIDE = ("SLURM", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_")
+_ALWAYS = {"SLURM_SDK_CHECK_LOCKS"}
 _CLUSTER_FIXTURES = {"slurm_cluster", "fresh_slurm_cluster", "preempting_cluster"}
 
 # Waits for the end of the test session, whatever way it ends (SIGKILL too), then cleans up.
@@ -83,8 +88,19 @@ def _clean_environment(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     """No variable of the developer's own Slurm, or of another test's, changes what a test sees."""
     on_slurm = not _CLUSTER_FIXTURES.isdisjoint(request.fixturenames)
     for key in list(os.environ):
-        if key.startswith(_FROM_OUTSIDE) and not (on_slurm and key == "SLURM_CONF"):
+        kept = _ALWAYS | {"SLURM_CONF"} if on_slurm else _ALWAYS
+        if key.startswith(_FROM_OUTSIDE) and key not in kept:
             monkeypatch.delenv(key)
+
+
+@pytest.fixture(autouse=True)
+def _locks_in_order() -> Iterator[None]:
+    """A wrong order of locks fails the test, also where a thread goes on whatever happens."""
+    from slurm import locks
+
+    locks.wrong.clear()
+    yield
+    assert not locks.wrong
 
 
 @contextmanager

@@ -4,42 +4,47 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from slurm import errors
+from slurm import errors, locks
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
 log = logging.getLogger("slurm")
 
-_active: contextvars.ContextVar[Cluster | None] = contextvars.ContextVar("slurm", default=None)
+#: The `with` blocks around this code, the innermost last; other threads and tasks have their own.
+_active: contextvars.ContextVar[tuple[Cluster, ...]] = contextvars.ContextVar("slurm", default=())
 _open: list[Cluster] = []
-_open_lock = threading.Lock()
+_open_lock = locks.lock("clusters")
 _said: set[str] = set()
 
 
-def enter(cluster: Cluster) -> Callable[[], None]:
-    """Make a cluster the active one; returns what ends that."""
-    token = _active.set(cluster)
+def enter(cluster: Cluster) -> None:
+    """Make a cluster the active one."""
+    _active.set((*_active.get(), cluster))
     with _open_lock:
         _open.append(cluster)
 
-    def leave() -> None:
-        _active.reset(token)
-        with _open_lock:
-            _open.remove(cluster)
 
-    return leave
+def leave(cluster: Cluster) -> None:
+    """End what `enter` began; a block that is left in another context than it was entered in has
+    nothing to end there."""
+    blocks = list(_active.get())
+    for at in range(len(blocks) - 1, -1, -1):
+        if blocks[at] is cluster:
+            del blocks[at]
+            break
+    _active.set(tuple(blocks))
+    with _open_lock:
+        _open.remove(cluster)
 
 
 def active_cluster(name: str) -> Cluster:
     """The cluster of the enclosing `with`; in a thread without one, the process's only open one."""
-    found = _active.get()
-    if found is not None:
-        return found
+    blocks = _active.get()
+    if blocks:
+        return blocks[-1]
     with _open_lock:
         candidates = list(dict.fromkeys(_open))
     if len(candidates) == 1:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from slurm import errors, rundir
+from slurm import errors, locks, rundir
 from slurm.api.backend import Backend, JobKey
 from slurm.api.connect import LocalBackend
 from slurm.api.slurm_commands import JobStatus
@@ -67,7 +67,6 @@ class Allocation(Cluster):
             callbacks=parent.callbacks,
             defaults={k: v for k, v in parent.defaults.items() if k in _KEPT},
         )
-        self._leave = []
         self.parent = parent
         self.job = job
         self._sdk_is_there = parent._sdk_is_there
@@ -211,7 +210,7 @@ class StepBackend(Backend):
         self.inside = False
         self._read_to = 0
         self._notes: dict[str, rundir.Event] = {}
-        self._lock = threading.Lock()
+        self._lock = locks.lock("allocation.notes")
 
     def call(self, verb: str, *args: Any) -> Any:
         """All other verbs are the cluster's own."""

@@ -85,16 +85,14 @@ class ArrayJob(Sequence[Job[T]]):
             raise errors.OptionError(
                 f"order={order!r} is not known", hint="write 'items' or 'completed'"
             )
-        jobs = self._jobs if order == "items" else list(self.as_completed(timeout))
         deadline = None if timeout is None else time.monotonic() + timeout
         values: list[Any] = []
-        for job in jobs:
-            left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        for job in self._jobs if order == "items" else self.as_completed(timeout):
+            # Raises when time is up; what the job itself has raised comes after it.
+            job._await(None if deadline is None else max(0.0, deadline - time.monotonic()))
             try:
-                values.append(job.result(left))
+                values.append(job.result())
             except Exception as error:  # any, asked for as a value
-                if isinstance(error, TimeoutError) and not job.done():
-                    raise
                 if not return_exceptions:
                     raise
                 values.append(error)
@@ -108,7 +106,7 @@ class ArrayJob(Sequence[Job[T]]):
         """The jobs as they end."""
         self.watch()
         with self.cluster._waiting():
-            yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[misc]
+            yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[arg-type, misc]
 
     def partial_results(self) -> dict[int, T]:
         """The values that are there now, by position; nothing is waited for."""
@@ -118,8 +116,8 @@ class ArrayJob(Sequence[Job[T]]):
         """Wait until all are over; True if all succeeded."""
         self.watch()
         with self.cluster._waiting():
-            open_jobs = concurrent.futures.wait(self._jobs, timeout).not_done
-        return not open_jobs and all(job.succeeded for job in self._jobs)
+            concurrent.futures.wait(self._jobs, timeout)
+        return self.done() and all(job.succeeded for job in self._jobs)
 
     def __await__(self) -> Generator[Any, None, list[T]]:
         """Await all values. A cancelled waiter never cancels the jobs."""
@@ -132,8 +130,11 @@ class ArrayJob(Sequence[Job[T]]):
 
     def _refresh(self) -> None:
         """Read each run that holds an open job once."""
+        self.watch()
         for run in {job.run for job in self._jobs if not job.settled}:
             self.cluster._watcher.refresh_run(run)
+        for job in self._jobs:
+            job._hear_out()
 
     def done(self) -> bool:
         """Whether all are over."""

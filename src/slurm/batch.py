@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextvars
 import hashlib
 import logging
+import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
+from slurm import errors, locks
 from slurm.cache import Draft, draft_of
 from slurm.job import Job
 from slurm.kept import KeptCall
@@ -19,6 +24,7 @@ from slurm.recall import name_call, name_of, recall_call, target_name
 if TYPE_CHECKING:
     from slurm.rundir.stamps import Stamp
     from slurm.submission import Submitter
+    from slurm.target import Target
 
 #: What a workflow has collected goes out when so many seconds have passed without another call,
 #: or since the first one: its function may wait in a way that nobody can see.
@@ -47,17 +53,23 @@ class Batch:
     """
 
     def __init__(self, *, patient: bool = True) -> None:
-        self._lock = threading.Lock()  # guards what follows; never held during a submission
+        #: Guards what follows; never held during a submission.
+        self._lock = locks.lock("batch")
+        #: Whether its block is over, or belongs to the process that this one was forked from.
+        self.closed = False
         self._pending: list[_Pending] = []
         self._prepared: dict[Any, tuple[Any, Submitter[..., Any]]] = {}
         self._patient = patient
         self._timer: threading.Thread | None = None
         self._first = self._last = 0.0
-        self._sender = threading.RLock()  # held by the thread that submits
+        self._turn = locks.rlock("batch.turn")  # held by the thread that submits
         self._sending = False
 
-    def add(self, submitter: Submitter[..., Any], call: Call) -> Job[Any]:
-        """Keep a call for later; what cannot be sent is refused now."""
+    def add(self, submitter: Submitter[..., Any], call: Call) -> Job[Any] | None:
+        """Keep a call for later; what cannot be sent is refused now.
+
+        None where the block was over meanwhile, in another thread or task.
+        """
         cluster = submitter.cluster
         code = submitter.ship_function(self._prepare(submitter))
         draft, live = draft_of(submitter, call, code.prepared)
@@ -79,6 +91,8 @@ class Batch:
             job.call_name = name_call(cluster, target, kept.content)
         job.kept = self
         with self._lock:
+            if self.closed:
+                return None
             self._last = time.monotonic()
             self._first = self._first if self._pending else self._last
             self._pending.append(_Pending(submitter, kept, job, upstream, draft, live))
@@ -94,7 +108,7 @@ class Batch:
         after all others were submitted.
         """
         trouble: Exception | None = None
-        with self._sender:
+        with self._turn:
             if self._sending:
                 return  # the submission itself looks at a job
             self._sending = True
@@ -144,12 +158,79 @@ class Batch:
             except Exception as error:  # noqa: BLE001 - the jobs themselves raise it where they are
                 log.warning("slurm: calls could not be submitted: %s", error)
 
+    def close(self) -> None:
+        """Take no more calls."""
+        with self._lock:
+            self.closed = True
+
     def give_up(self) -> None:
         """Submit nothing of it: the block raised."""
         with self._lock:
             pending, self._pending = self._pending, []
         for item in pending:
             item.job.give_up()
+
+    def forget(self) -> None:
+        """In a forked child: what was collected is the parent's to submit."""
+        self.closed, self._timer, self._sending = True, None, False
+        pending, self._pending = self._pending, []
+        for item in pending:
+            item.job.refuse(
+                errors.UsageError(
+                    f"{item.job.name} was collected in a batch of the process that forked this "
+                    "one, and is submitted there",
+                    hint="fork before the batch or after it",
+                )
+            )
+
+
+# ---- the batches of `with cluster.batch():` -----------------------------------------------------
+
+#: The open blocks around this code; other threads and tasks have their own.
+_blocks: contextvars.ContextVar[tuple[tuple[Target, Batch], ...]] = contextvars.ContextVar(
+    "slurm-batches", default=()
+)
+#: What a forked child must not submit once more.
+_open: WeakSet[Batch] = WeakSet()
+
+
+def open_batch(cluster: Target) -> Batch | None:
+    """The batch of this cluster that this code is in."""
+    for owner, batch in _blocks.get():
+        if owner is cluster and not batch.closed:
+            return batch
+    return None
+
+
+@contextmanager
+def collected(cluster: Target) -> Iterator[None]:
+    """Collect the calls that the block makes to a cluster, and submit them at its end."""
+    batch = Batch()
+    _open.add(batch)
+    _blocks.set((*_blocks.get(), (cluster, batch)))
+    try:
+        yield
+    except BaseException:  # raised again; nothing of the block is submitted
+        batch.close()
+        batch.give_up()
+        raise
+    else:
+        batch.close()
+        batch.send()
+    finally:
+        _blocks.set(tuple(one for one in _blocks.get() if one[1] is not batch))
+
+
+def _forget_after_fork() -> None:
+    for batch in list(_open):
+        batch.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+# ---- groups -------------------------------------------------------------------------------------
 
 
 def _send_group(group: list[_Pending]) -> None:

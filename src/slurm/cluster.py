@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias, TypeVar, overload
 
 from slurm import errors
-from slurm.active import active_cluster, enter
+from slurm.active import active_cluster, enter, leave
 from slurm.api.backend import Backend
 from slurm.array import ArrayJob
-from slurm.batch import Batch
+from slurm.batch import collected, open_batch
 from slurm.cache import target_of
 from slurm.callbacks.gathering import gather
 from slurm.inheritance import inherited
@@ -122,7 +122,6 @@ class Cluster(Target):
             callbacks=gather(callbacks, progress),
             defaults=merge(above.defaults, normalize(options, where="Cluster")),
         )
-        self._leave: list[Callable[[], None]] = []
 
     # ---- other ways to make one -----------------------------------------------------------------
 
@@ -167,7 +166,7 @@ class Cluster(Target):
     # ---- the active cluster ---------------------------------------------------------------------
 
     def __enter__(self) -> Self:
-        self._leave.append(enter(self))
+        enter(self)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -175,7 +174,7 @@ class Cluster(Target):
             if self._journal is not None:
                 self._journal.batch.send()
         finally:
-            self._leave.pop()()
+            leave(self)
 
     # ---- submission -----------------------------------------------------------------------------
 
@@ -241,21 +240,13 @@ class Cluster(Target):
     def batch(self) -> Iterator[None]:
         """Collect the calls of this block; at its end those of one task and layer go out as one
         array. A job whose result, id or run is asked for inside sends out all that was collected
-        so far."""
-        if self._batch is not None:
+        so far. Other threads and tasks that run meanwhile are not part of the block."""
+        if open_batch(self) is not None:
             yield  # the outer block sends
             return
         self._send_batch()  # what a workflow has collected before
-        self._batch = batch = Batch()
-        try:
+        with collected(self):
             yield
-        except BaseException:  # raised again; nothing of the block is submitted
-            batch.give_up()
-            raise
-        else:
-            batch.send()
-        finally:
-            self._batch = None
 
     def allocate(self, *, idle: str | int = "10min", **options: Unpack[TaskOptions]) -> Allocation:
         """Hold an allocation: in `with cluster.allocate(nodes=2, time="1h"):` calls are its steps.

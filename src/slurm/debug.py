@@ -46,6 +46,7 @@ class DebugJob(Job[T]):
     """A job that runs in the thread that first wants to know about it, so that pdb works."""
 
     _running = False
+    _lock_name = "debug.turn"
 
     def __init__(
         self,

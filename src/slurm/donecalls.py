@@ -1,33 +1,168 @@
-"""Done-callbacks are the user's code: they run on a thread of their own, never the watcher's."""
+"""Done-callbacks are the user's code: they run on threads of their own, never the watcher's."""
 
 from __future__ import annotations
 
-import queue
+import atexit
+import contextlib
+import logging
+import os
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import ParamSpec
+
+from slurm import locks
+
+#: A program that ends waits so long for callbacks of jobs whose end it has seen.
+AT_EXIT = 10.0
+#: Who waits behind a callback that takes longer than this is called from another thread.
+PATIENCE = 0.5
+
+P = ParamSpec("P")
+
+log = logging.getLogger("slurm")
 
 
 class DoneCalls:
-    """Runs done-callbacks in order on one thread, which is started when the first is due."""
+    """Calls back in order, on a thread that is started when the first callback is due.
+
+    One that takes long, or waits, keeps its thread, and another thread goes on with the next.
+    """
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._changed = locks.condition("donecalls")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = object()
+        self._queue: deque[Callable[[], None]] = deque()
+        #: Who takes the next callback, and since when the present one runs.
+        self._lead: threading.Thread | None = None
+        self._since: float | None = None
+        #: Who takes over when the present one takes long.
+        self._second: threading.Thread | None = None
+        #: How many callbacks run, and how many threads are about to say that a job is over.
+        self._running = self._telling = 0
+
+    def ours(self, call: Callable[P, object]) -> Callable[P, None]:
+        """The same call, which does nothing in a forked child: there nobody asked for it."""
+        process = self._process
+
+        def mine(*args: P.args, **kwargs: P.kwargs) -> None:
+            if self._process is process:
+                call(*args, **kwargs)
+
+        return mine
+
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """While jobs are said to be over: a program that ends meanwhile waits for what follows."""
+        with self._changed:
+            self._telling += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._telling -= 1
+                self._changed.notify_all()
 
     def run(self, callback: Callable[[], None]) -> None:
-        """Run a callback when those before it are through."""
-        with self._lock:
-            if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._work, name="slurm-callbacks", daemon=True
-                )
-                self._thread.start()
-        self._queue.put(callback)
+        """Call back when those before it are through, or take long."""
+        with self._changed:
+            self._queue.append(callback)
+            if self._lead is None:
+                self._lead = self._start(self._work)
+            self._back_up()
+            self._changed.notify_all()
+
+    def _start(self, work: Callable[[], None]) -> threading.Thread | None:
+        thread = threading.Thread(target=work, name="slurm-callbacks", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            return None  # the interpreter ends: who drains calls them
+        return thread
+
+    def _back_up(self) -> None:
+        if self._queue and self._since is not None and self._second is None:
+            self._second = self._start(self._stand_by)
 
     def _work(self) -> None:
+        me = threading.current_thread()
         while True:
-            self._queue.get()()
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._lead is not me)
+                if self._lead is not me:
+                    return
+                callback = self._queue.popleft()
+                self._since = time.monotonic()
+                self._running += 1
+                self._back_up()
+            _call(callback)
+            with self._changed:
+                self._running -= 1
+                if self._lead is me:
+                    self._since = None
+                self._changed.notify_all()
+
+    def _stand_by(self) -> None:
+        """Take over when a callback takes long and others wait."""
+        me = threading.current_thread()
+        while True:
+            time.sleep(PATIENCE / 2)
+            with self._changed:
+                if self._second is not me or not self._queue:
+                    self._second = None if self._second is me else self._second
+                    return
+                if self._since is not None and time.monotonic() - self._since > PATIENCE:
+                    self._lead, self._second, self._since = me, None, None
+                    break
+        self._work()
+
+    def drain(self, deadline: float) -> bool:
+        """Wait until all that is over was told, and called back; False: time was up."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(
+                    lambda: (
+                        not (self._telling or self._running or self._queue)
+                        or (self._queue and self._lead is None)
+                    ),
+                    max(0.0, deadline - time.monotonic()),
+                )
+                if self._lead is not None or not self._queue:
+                    return not (self._telling or self._running or self._queue)
+                callback = self._queue.popleft()
+            _call(callback)
+
+    def told(self, deadline: float) -> bool:
+        """Wait until no thread is about to say that a job is over; False: time was up."""
+        with self._changed:
+            left = max(0.0, deadline - time.monotonic())
+            return self._changed.wait_for(lambda: not self._telling, left)
+
+    def forget(self) -> None:
+        """In a forked child: what waits is the parent's to call."""
+        self._begin()
+
+
+def _call(callback: Callable[[], None]) -> None:
+    locks.refuse_held("a done-callback was called")
+    try:
+        callback()
+    except BaseException:
+        log.exception("slurm: a done-callback raised; jobs are not affected")
 
 
 done_calls = DoneCalls()
+
+
+def _drain_at_exit() -> None:
+    if not done_calls.drain(time.monotonic() + AT_EXIT):
+        log.warning("slurm: the program ends before all done-callbacks have returned")
+
+
+atexit.register(_drain_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=done_calls.forget)

@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from slurm import errors, rundir
+from slurm import errors, locks, rundir
 from slurm.attributes import own
 from slurm.blocks import (
     BEAT,
@@ -91,7 +91,7 @@ class Executor(concurrent.futures.Executor):
         self._retries = retries
         self._idle = float(parse_duration(idle) or 10**9)
         self._options = normalize(options, where="cluster.executor")
-        self._lock = threading.RLock()
+        self._lock = locks.rlock("executor")
         self._wake = threading.Event()
         self._queue: deque[Waiting] = deque()
         self._blocks: list[Block] = []
@@ -242,7 +242,6 @@ class Executor(concurrent.futures.Executor):
 
     def _begin_again(self) -> None:
         """After a fork the calls of before are the parent's, and so are its blocks."""
-        self._lock = threading.RLock()
         self._wake = threading.Event()
         self._queue, self._blocks, self._thread = deque(), [], None
 
@@ -414,13 +413,11 @@ def _finish_all() -> None:
 
 
 def _after_fork() -> None:
-    global _registering
-    _registering = threading.Lock()
     for pool in list(_pools):
         pool._begin_again()
 
 
-_registering = threading.Lock()
+_registering = locks.lock("executors")
 _registered: list[bool] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

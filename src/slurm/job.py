@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from slurm import errors
+from slurm import errors, locks
 from slurm.api.backend import JobKey
-from slurm.api.embedded.yielding import Waiters, inside
 from slurm.api.retry_rules import Failure
 from slurm.api.slurm_commands import JobStatus
 from slurm.donecalls import done_calls
@@ -24,15 +24,20 @@ from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
 from slurm.runner.values import loads
+from slurm.waiters import Waiters
 from slurm.watched import Notes
 
 if TYPE_CHECKING:
     from slurm.batch import Batch
     from slurm.cluster import Cluster
+    from slurm.watcher import Watcher
 
 T = TypeVar("T")
 
 __all__ = ["Job", "JobSnapshot", "Timings"]
+
+#: A thread that knows how a job ended has told it long before.
+TELLING = 10.0
 
 
 class Job(JobView[T], Generic[T]):
@@ -57,6 +62,11 @@ class Job(JobView[T], Generic[T]):
     again: Again | None = None
     #: Who wants to hear of each change of state; it must neither wait nor ask.
     follower: Callable[[Job[Any]], None] | None = None
+    #: Whether its outcome is known to a thread that is about to tell it.
+    ending = False
+    _lock_name = "job"
+    #: Held by the thread that makes the value; there from when it is first asked for.
+    _turn: threading.RLock | None = None
 
     def __init__(
         self,
@@ -74,12 +84,10 @@ class Job(JobView[T], Generic[T]):
         workflow: bool = False,
     ) -> None:
         super().__init__()
-        if inside():
-            self._waiters = Waiters()
+        self._condition = locks.adopt(self._lock_name, self._condition)
         self.cluster = cluster
-        self._watcher: object = None
+        self._watcher: Watcher | None = None
         self._decoded: tuple[Any, BaseException | None] | None = None
-        self._decoding = threading.Lock()
         self._verdict: Verdict | None = None
         self._failure: Failure | None = None
         self.dependent = dependency
@@ -134,8 +142,7 @@ class Job(JobView[T], Generic[T]):
             return  # it was, before others of its group were refused
         self.kept = None
         self._verdict, self._decoded = Verdict.FAILED, (None, error)
-        self.set_result(None)  # type: ignore[arg-type]
-        self._tell_followers()
+        self._over()
 
     @property
     def run(self) -> str:
@@ -147,6 +154,25 @@ class Job(JobView[T], Generic[T]):
     def watched(self) -> bool:
         """Whether somebody asked for this job in this process."""
         return self._watcher is not None
+
+    @property
+    def attended(self) -> bool:
+        """Whether it is submitted, and watched in this process; takes no lock."""
+        return self.kept is None and self._watcher is not None and not self._watcher.gone
+
+    @property
+    def awaited(self) -> bool:
+        """Whether `concurrent.futures.wait` or `as_completed` waits for it."""
+        return bool(self._installed)
+
+    # What `concurrent.futures` keeps its waiters in: it neither submits a job nor watches it.
+    @property  # type: ignore[override]
+    def _waiters(self) -> Waiters:
+        return Waiters(self, self._installed)
+
+    @_waiters.setter
+    def _waiters(self, installed: list[Any]) -> None:
+        self._installed = installed
 
     def __slurm_reference__(self) -> tuple[str, str, int]:
         """How this job stands in another call's arguments: its value is read on the cluster."""
@@ -173,9 +199,9 @@ class Job(JobView[T], Generic[T]):
         return self._decode()[1]
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
-        """Call this with the job when it is over; a call that was kept goes out for it."""
-        self.sent()
-        super().add_done_callback(fn)
+        """Call this with the job when it is over, in this process; a kept call goes out for it."""
+        self.watch()
+        super().add_done_callback(done_calls.ours(fn))
 
     def cancel(self, *, children: bool = True) -> bool:
         """Ask the scheduler to end the job, also while it runs; True if it was asked.
@@ -224,48 +250,76 @@ class Job(JobView[T], Generic[T]):
             if not over.done():
                 over.set_result(None)
 
-        def done(_: object) -> None:
+        def done() -> None:
             # A closed loop has nobody left who waits.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
+        call = done_calls.ours(done)
         with self.cluster._waiting():
-            self.add_done_callback(done)
-            yield from over.__await__()
+            self.when_settled(call)
+            try:
+                yield from over.__await__()
+            finally:
+                self._forget_follower(call)
         return self.result()
 
     def _await(self, timeout: float | None) -> None:
         if super().done():
             return
         self.watch()
-        with self.cluster._waiting(), self._condition:
-            if not self._condition.wait_for(super().done, timeout):
-                raise TimeoutError(
-                    f"{self.name} (job {self.id}) is {self.state.value} after {timeout} s; "
-                    "it goes on, and result() can be called again"
-                )
+        with self.cluster._waiting():
+            if self._is_over_within(timeout):
+                return
+            # The files may tell more than was read of them so far.
+            with contextlib.suppress(errors.SlurmError, OSError):
+                self._look()
+        if not super().done():
+            locks.refuse_held("a message was composed")
+            raise TimeoutError(
+                f"{self.name} (job {self.id}) is {self.known_state.value} after {timeout} s; "
+                "it goes on, and result() can be called again"
+            )
+
+    def _is_over_within(self, timeout: float | None) -> bool:
+        with self._condition:
+            return self._condition.wait_for(super().done, timeout)
 
     def _invoke_callbacks(self) -> None:
-        # Callbacks are the user's code: they run on a thread of their own, never the watcher's.
-        done_calls.run(super()._invoke_callbacks)  # type: ignore[misc]
+        # Callbacks are the user's code: they run on threads of their own, never the watcher's.
+        for callback in self._done_callbacks:  # type: ignore[attr-defined]
+            done_calls.run(functools.partial(callback, self))
 
     # ---- how it becomes settled -----------------------------------------------------------------
 
     def watch(self) -> None:
         """See to it that a watcher of this process knows the job; after a fork it is a new one."""
+        if self.attended or super().done():
+            return
         self.sent()
         watcher = self.cluster._watcher
-        if self._watcher is not watcher and not super().done():
-            self._watcher = watcher
+        if self._watcher is not None:  # what threads of the parent had begun ends here
+            self.returned, self.ending = None, False
+        self._watcher = watcher
+        if self._twin is None:
             watcher.add(self)
+        else:
+            self._twin.watch()
 
     def _look(self) -> None:
         if not super().done():
             self.watch()
             self.cluster._watcher.refresh_run(self.run)
+            self._hear_out()
             if self.returned is not None:
                 self.returned.look()
+
+    def _hear_out(self) -> None:
+        """Wait for a thread that knows the outcome and is about to tell it; it waits for nobody."""
+        if self.ending:
+            with self._condition:
+                self._condition.wait_for(lambda: not self.ending or self.settled, TELLING)
 
     def start_over(self, job_id: str) -> None:
         """Become the next attempt: another job of the same call."""
@@ -289,13 +343,15 @@ class Job(JobView[T], Generic[T]):
         waits = self._waits() if verdict is Verdict.VALUE else None
         if waits:
             self.returned = Returned(self, waits)
+            with self._condition:
+                self.ending = False
+                self._condition.notify_all()
             self.returned.follow()
             return
-        self._verdict = verdict
         if verdict is not Verdict.VALUE:
             self._failure = failure_of(self.evidence)
+        self._verdict = verdict
         self._end(verdict)
-        self._tell_followers()
 
     def _waits(self) -> dict[str, str] | None:
         """The calls whose values belong into this one's: a workflow may return jobs."""
@@ -305,8 +361,7 @@ class Job(JobView[T], Generic[T]):
     def finish(self, succeeded: bool) -> None:
         """End the future of a workflow when the jobs that it returned are over."""
         self._verdict = Verdict.VALUE if succeeded else Verdict.RAISED
-        self.set_result(None)  # type: ignore[arg-type]
-        self._tell_followers()
+        self._over()
 
     def follow(self, twin: Job[Any]) -> None:
         """Be settled with another object of the same call, which is watched already."""
@@ -317,13 +372,14 @@ class Job(JobView[T], Generic[T]):
     def _settle_like_twin(self) -> None:
         twin = self._twin
         assert twin is not None and twin._verdict is not None
+        if self.settled:
+            return
         self.key, self._verdict, self.returned = twin.key, twin._verdict, twin.returned
         self.evidence, self.options, self._failure = twin.evidence, twin.options, twin._failure
         if self.returned is None:
             self._end(self._verdict)
         else:
-            self.set_result(None)  # type: ignore[arg-type]
-        self._tell_followers()
+            self._over()
 
     def when_settled(self, call: Callable[[], None]) -> None:
         """Call this when the job is settled, at once if it is; it must neither wait nor ask."""
@@ -333,25 +389,38 @@ class Job(JobView[T], Generic[T]):
                 return
         call()
 
-    def _tell_followers(self) -> None:
-        with self._condition:
-            calls, self._followers = self._followers, []
-        for call in calls:
-            call()
+    def _forget_follower(self, call: Callable[[], None]) -> None:
+        with self._condition, contextlib.suppress(ValueError):
+            self._followers.remove(call)
 
     def _end(self, verdict: Verdict) -> None:
         if verdict is Verdict.FAILED and self.evidence.state is JobState.CANCELLED:
-            error = failure(verdict, self.evidence, self._subject())
+            try:
+                error: Exception = failure(verdict, self.evidence, self._subject())
+            except (errors.SlurmError, OSError) as trouble:  # the cluster does not say where it is
+                error = trouble
             self._decoded = (None, error)
-            if isinstance(error, errors.JobCancelled):
+            self._over(cancelled=isinstance(error, errors.JobCancelled))
+        else:
+            self._over()  # the value is decoded when it is asked for
+
+    def _over(self, *, cancelled: bool = False) -> None:
+        """End the future: wake who waits, call back, and tell those that follow it."""
+        locks.refuse_held("the end of a job was told")
+        with done_calls.telling():
+            if cancelled:
                 with self._condition:
                     self._state = "CANCELLED_AND_NOTIFIED"
                     for waiter in self._waiters:
                         waiter.add_cancelled(self)
                     self._condition.notify_all()
                 self._invoke_callbacks()
-                return
-        self.set_result(None)  # type: ignore[arg-type]  # the value is decoded when it is asked for
+            else:
+                self.set_result(None)  # type: ignore[arg-type]
+            with self._condition:
+                calls, self._followers = self._followers, []
+            for call in calls:
+                call()
 
     def outcome(self) -> tuple[Any, BaseException | None]:
         """The value and the error of a settled job, one of them None; nothing is raised."""
@@ -361,19 +430,24 @@ class Job(JobView[T], Generic[T]):
         """The value or the error, made of the evidence once, in the thread that asks for it."""
         if self._twin is not None and self._decoded is None:
             return self._twin._decode()
-        with self._decoding:
-            if self._decoded is None:
-                assert self._verdict is not None
-                subject = self._subject(log=self._verdict is not Verdict.VALUE)
-                error = self.returned.error() if self.returned is not None else None
-                if error is not None:
-                    self._decoded = (None, error)
-                    return self._decoded
-                decode = loads if self.returned is None else self.returned.loads
-                results = Results(self.cluster.backend, self.run, self.evidence, subject, decode)
-                self._decoded = results.outcome(self._verdict, bool(self.options.get("all_ranks")))
-                self.evidence.records.clear()
-            return self._decoded
+        if self._decoded is None:
+            with self._turn or self.__dict__.setdefault("_turn", locks.rlock("value.turn")):
+                if self._decoded is None:
+                    self._decoded = self._made()
+                    self.evidence.records.clear()
+        return self._decoded
+
+    def _made(self) -> tuple[Any, BaseException | None]:
+        """The value or the error; unpickling runs the user's own code."""
+        locks.refuse_held("a value was unpickled")
+        assert self._verdict is not None
+        error = self.returned.error() if self.returned is not None else None
+        if error is not None:
+            return None, error
+        subject = self._subject(log=self._verdict is not Verdict.VALUE)
+        decode = loads if self.returned is None else self.returned.loads
+        results = Results(self.cluster.backend, self.run, self.evidence, subject, decode)
+        return results.outcome(self._verdict, bool(self.options.get("all_ranks")))
 
     def _subject(self, log: bool = False) -> Subject:
         lines = self._log("err").last_words(3) or self._log("out").last_words(3) if log else []

@@ -10,13 +10,12 @@ import contextlib
 import hashlib
 import json
 import os
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from slurm import errors, rundir
+from slurm import errors, locks, rundir
 from slurm.batch import Batch
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Journal:
         #: What the workflow has called and not submitted yet.
         self.batch = Batch(patient=False)
         self._path = os.path.join(base, run, rundir.journal_name(index)) if on_disk else None
-        self._lock = threading.RLock()
+        self._lock = locks.rlock("journal")
         self._used: Counter[str] = Counter()
         self._order: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}

@@ -9,7 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Literal, TypeVar, overload
 
+from slurm import errors
 from slurm.array import ArrayJob, Progress
+from slurm.donecalls import done_calls
 from slurm.job import Job
 from slurm.model.states import JobState
 from slurm.packed_run import FAILED, OPEN, VALUE, PackedRun, PackJob
@@ -157,7 +159,13 @@ class PackedArray(ArrayJob[T]):
         with self.cluster._waiting(), _Bell(self.runs) as bell:
             while left := self._open():
                 if not bell.wait(deadline):
-                    self._late(timeout, len(self) - left)
+                    break
+            # The files may tell more than was read of them so far.
+            if left:
+                with contextlib.suppress(errors.SlurmError, OSError):
+                    self._refresh()
+        if left := self._open():
+            self._late(timeout, len(self) - left)
 
     def _late(self, timeout: float | None, done: int) -> None:
         raise TimeoutError(
@@ -187,7 +195,7 @@ class PackedArray(ArrayJob[T]):
                 loop.call_soon_threadsafe(tell)
 
         self.watch()
-        with self.cluster._waiting(), _listening(self.runs, changed):
+        with self.cluster._waiting(), _listening(self.runs, done_calls.ours(changed)):
             tell()
             yield from over.__await__()
         return self.results()
@@ -195,6 +203,7 @@ class PackedArray(ArrayJob[T]):
     # ---- what became of them --------------------------------------------------------------------
 
     def _refresh(self) -> None:
+        self.watch()
         for packed in self.runs:
             self.cluster._watcher.refresh_run(packed.run)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from slurm import errors, rundir
+from slurm import errors, locks, rundir
 from slurm.api.backend import Backend
 from slurm.job import Job
 from slurm.model.packs import Pack
@@ -82,9 +81,15 @@ class ItemJob(Job[T]):
         self._pack.watch()
         self.key = self._pack.key
 
+    @property
+    def attended(self) -> bool:
+        """Whether the job that works on this item is watched in this process."""
+        return self._pack.attended
+
     def _look(self) -> None:
         if not self.settled:
             self._pack._look()
+            self._hear_out()
 
     def cancel(self, *, children: bool = True) -> bool:
         """Cancel the job that works on this item, if no other item of it is open."""
@@ -126,7 +131,7 @@ class PackedRun:
         self.packs: list[PackJob] = []
         #: What each pack that is over said of itself: items, seconds, workers.
         self.reports: dict[int, dict[str, Any]] = {}
-        self.changed = threading.Condition()
+        self.changed = locks.condition("packed")
         self.states = bytearray(pack.items)
         self.order = array("Q")  # the items in the order in which they ended
         self.good = 0
@@ -144,8 +149,25 @@ class PackedRun:
         #: Under which keys the values are cached.
         self.keys: Sequence[str | None] = ()
         self._listeners: list[Callable[[], None]] = []
+        # Items that ended and were not told yet, and whether those that listen have to hear it.
+        self._untold: list[ItemJob[Any]] = []
+        self._news = False
 
     # ---- what comes in --------------------------------------------------------------------------
+
+    def whole(self, records: Iterable[Record]) -> list[Record]:
+        """The same records, those of batches with their payload where it lies in a file."""
+        found = []
+        for record in records:
+            name = record.header.get("file") if record.kind == batches.BATCH else None
+            if name is not None:
+                try:
+                    data = self.cluster.backend.read_value(self.run, str(name))
+                    record = record._replace(payload=rundir.checked_payload(record, data))
+                except (errors.SlurmError, ValueError, KeyError):
+                    continue
+            found.append(record)
+        return found
 
     def take(self, record: Record) -> Record | None:
         """Take in a record of this run; gives back what is about a pack itself."""
@@ -159,19 +181,12 @@ class PackedRun:
             return None
         if record.kind == batches.BATCH:
             with contextlib.suppress(errors.SlurmError, ValueError, KeyError):
-                self._add(self._whole(record))
+                self._add(record)
             return None
         # A value that is too large for a batch.
         self._alone.setdefault(record.index, record)
         self._note([(record.index, VALUE if record.kind == rundir.VALUE else FAILED)])
         return None
-
-    def _whole(self, record: Record) -> Record:
-        name = record.header.get("file")
-        if name is None:
-            return record
-        data = self.cluster.backend.read_value(self.run, str(name))
-        return record._replace(payload=rundir.checked_payload(record, data))
 
     def _add(self, record: Record) -> None:
         batch = batches.decode_batch(record)
@@ -203,19 +218,28 @@ class PackedRun:
         self._fates[job.index] = fate
         items = self.pack.items_of(job.index)
         self._note([(index, FAILED) for index in items if self.states[index] == OPEN])
+        self.tell()
 
     def _note(self, news: Iterable[tuple[int, int]]) -> None:
-        made = []
         with self.changed:
             for index, state in news:
                 if self.states[index] == OPEN:
                     self.states[index] = state
                     self.good += state == VALUE
                     self.order.append(index)
-                    if index in self._items:
-                        made.append(self._items[index])
+                    self._news = True
+                    item = self._items.get(index)
+                    if item is not None:
+                        item.ending = True
+                        self._untold.append(item)
             self.changed.notify_all()
-            listeners = list(self._listeners)
+
+    def tell(self) -> None:
+        """End the futures of items that were noted, and let others know; holds no lock."""
+        with self.changed:
+            made, self._untold = self._untold, []
+            listeners = list(self._listeners) if self._news else []
+            self._news = False
         for item in made:
             self._settle(item)
         for listener in listeners:
@@ -235,7 +259,7 @@ class PackedRun:
                 return item
             item = self._items[index] = ItemJob(self, index)
             item.cache_key = self.keys[index] if self.keys else None
-            over = self.states[index] != OPEN
+            over = item.ending = self.states[index] != OPEN
         if over:
             self._settle(item)
         return item
@@ -282,7 +306,7 @@ class PackedRun:
             return self.item(index).result()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this after each change, in the watcher's thread; it must be quick."""
+        """Call this after each change; it must neither wait nor ask."""
         with self.changed:
             self._listeners.append(listener)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from slurm import rundir
+from slurm import locks, rundir
 from slurm.model.ids import collapse_array_spec, expand_array_spec
 from slurm.runner.values import loads
 
@@ -73,7 +73,7 @@ class Returned:
     def __init__(self, job: Job[Any], waits: Mapping[str, str]) -> None:
         self._job = job
         self._waits = waits
-        self._lock = threading.Lock()
+        self._lock = locks.lock("returned")
         self._open = 1  # one for the search itself
         self._trouble: BaseException | None = None
         self.complete = False

@@ -102,8 +102,9 @@ class Submitter(Generic[P, T]):
 
             return debug_jobs(self, [Call(args, kwargs)], {})[0]
         batch = self.cluster._collecting
-        if batch is not None:
-            return batch.add(self, Call(args, kwargs))
+        kept = None if batch is None else batch.add(self, Call(args, kwargs))
+        if kept is not None:
+            return kept
         if self.options.get("cache"):
             return self.send_cached([Call(args, kwargs)], None, {}, array=False)[0]
         return self.send(self.plan(*args, **kwargs))[0]

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from slurm import locks
 from slurm.active import say_once
 from slurm.api.backend import Backend
 from slurm.api.connect import LocalBackend, RestSettings, SlurmSettings, connect
 from slurm.api.embedded.yielding import yielding
 from slurm.api.looking import OnlyLooks
-from slurm.batch import Batch
+from slurm.batch import Batch, open_batch
 from slurm.journal import Journal, journal_for
 from slurm.model.parts import Cut, cut_map
 from slurm.watcher import Watcher, watcher_for
@@ -51,8 +51,7 @@ class Target:
         self._base = base
         self._how = how
         self._backend: Backend | None = None
-        self._connecting = threading.Lock()
-        self._batch: Batch | None = None
+        self._connecting = locks.lock("cluster.connecting")
         self._limits: dict[str, Any] | None = None
         self._looking: bool | None = None
 
@@ -66,14 +65,18 @@ class Target:
     @property
     def backend(self) -> Backend:
         """What carries the verbs; connected on first use."""
+        found = self._backend
+        if found is not None:
+            return found
         with self._connecting:
             if self._backend is None:
                 found = connect(self.backend_type, self._base, self._how, self._looking is not None)
-                self._backend = found
+                kind = found.kind
                 if self._looking is not None:
                     # What else a Backend has is not there: to ask for it is an AttributeError.
-                    self._backend = cast("Backend", OnlyLooks(found, self._looking))
-                if self.backend_type == "local" and self._backend.kind == "embedded":
+                    found = cast("Backend", OnlyLooks(found, self._looking))
+                self._backend = found  # whole: others read it without the lock
+                if self.backend_type == "local" and kind == "embedded":
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend
 
@@ -117,8 +120,9 @@ class Target:
     @property
     def _collecting(self) -> Batch | None:
         """What calls are collected in now: of an open `batch()`, or of the workflow that runs."""
-        journal = self._journal if self._batch is None else None
-        return self._batch if journal is None else journal.batch
+        own = open_batch(self)
+        journal = self._journal if own is None else None
+        return own if journal is None else journal.batch
 
     def _send_batch(self) -> None:
         """Submit what was collected so far."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -150,12 +149,17 @@ class WatchedRun:
 
     # ---- what was read --------------------------------------------------------------------------
 
-    def take_in(self, answer: dict[str, Any]) -> set[int]:
+    def read_records(self, segments: list[bytes]) -> list[rundir.Record]:
+        """The records in what was read, and what they say lies elsewhere; holds no lock."""
+        found = [record for data in segments for record in rundir.decode_records(data)[0]]
+        return found if self.packed is None else self.packed.whole(found)
+
+    def take_in(self, answer: dict[str, Any], records: list[rundir.Record]) -> set[int]:
         """Give what was read to the calls that it is about; returns which they are."""
         # An empty answer is an answer too: the run has been looked at.
         self.seen = answer["seen"] or {"": 0}
         self._take_ids(answer)
-        touched = self._take_events(answer["events"]) | self._take_records(answer["segments"])
+        touched = self._take_events(answer["events"]) | self._take_records(records)
         if answer["untrusted"]:
             for job in self.jobs.values():
                 job.notes.untrusted = answer["untrusted"]
@@ -199,21 +203,16 @@ class WatchedRun:
                 touched.add(job.index)
         return touched
 
-    def _take_records(self, segments: list[bytes]) -> set[int]:
+    def _take_records(self, records: list[rundir.Record]) -> set[int]:
         touched = set()
-        for record in (record for data in segments for record in self._own_records(data)):
-            job = self._job_of(record.index, record.job)
-            if job is not None:
-                job.evidence.records.append(record)
+        for record in records:
+            # Those about items go to the packed map.
+            own = record if self.packed is None else self.packed.take(record)
+            job = None if own is None else self._job_of(own.index, own.job)
+            if own is not None and job is not None:
+                job.evidence.records.append(own)
                 touched.add(job.index)
         return touched
-
-    def _own_records(self, data: bytes) -> Iterator[rundir.Record]:
-        """The records about the jobs themselves; those about items go to the packed map."""
-        for record in rundir.decode_records(data)[0]:
-            own = record if self.packed is None else self.packed.take(record)
-            if own is not None:
-                yield own
 
     def _job_of(self, index: int, job_id: str) -> Job[Any] | None:
         """The open call that a line is about: an index may have had other jobs before."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slurm import locks
 from slurm.api.backend import Backend, Looking
+from slurm.donecalls import done_calls
 from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
 from slurm.pace import NEVER, Pace
@@ -42,8 +45,11 @@ class Watcher:
         self.looks = 0
         self.trouble: str | None = None
         self._trouble_since: float | None = None
-        self._lock = threading.RLock()  # guards what follows; never held during a round trip
-        self._reading = threading.RLock()  # one reader at a time: a record counts once
+        #: Whether it belongs to the process that this one was forked from.
+        self.gone = False
+        #: Guards what follows; never held during a round trip, nor while something is told.
+        self._lock = locks.rlock("watcher")
+        self._reading = locks.rlock("watcher.reading")  # one reader at a time: a record counts once
         self._files = threading.Event()
         self._scheduler = threading.Event()
         self._runs: dict[str, WatchedRun] = {}
@@ -55,6 +61,12 @@ class Watcher:
         self._sweep_at = 0.0
         self._look_took = 0.0
         self._failed = False  # some job ended without a value since dependants were asked about
+        # What was decided with the lock held, and is told when it is not: jobs with news for their
+        # follower, packed runs with items that ended, jobs that are over.
+        self._moved: list[Job[Any]] = []
+        self._packs: list[PackedRun] = []
+        self._over: list[tuple[Job[Any], Verdict]] = []
+        self._never: list[tuple[Job[Any], str]] = []
 
     # ---- what clients of the watcher call -------------------------------------------------------
 
@@ -69,19 +81,23 @@ class Watcher:
     def add(self, job: Job[Any]) -> None:
         """Watch a job until it is settled."""
         self.start()
+        name, twin = job.run, None
         with self._lock:
-            run = self._runs.setdefault(job.run, WatchedRun())
-            twin = run.jobs.get(job.index)
-            if twin is not None and twin is not job:
-                job.follow(twin)  # one call, attached twice: one of them is watched
+            if job.ending or job.settled:
                 return
-            run.add(job)
+            run = self._runs.setdefault(name, WatchedRun())
+            twin = run.jobs.get(job.index)
+            if twin is None or twin is job:
+                twin = None
+                run.add(job)
             self._active_at = time.monotonic()
             self._pace.job_came(self._active_at, alone=len(self._runs) < 2)
             if not self._started:
                 self._started = True
                 for loop in (self._watch_files, self._watch_scheduler):
                     threading.Thread(target=loop, name="slurm-watcher", daemon=True).start()
+        if twin is not None:
+            job.follow(twin)  # one call, attached twice: one of them is watched
         self._files.set()
         self._scheduler.set()
 
@@ -165,7 +181,7 @@ class Watcher:
 
     def _hear(self) -> None:
         """Take in what a backend tells by itself, and say what is watched now."""
-        with self._reading:
+        with self._telling(), self._reading:
             with self._lock:
                 wanted = {name: run.wanted() for name, run in self._runs.items()}
                 attended = self._waiting > 0
@@ -202,7 +218,7 @@ class Watcher:
         self._look_took = time.monotonic() - now
 
     def _read(self, name: str, beats: bool = True) -> None:
-        with self._reading:
+        with self._telling(), self._reading:
             run = self._runs.get(name)
             if run is None:
                 return
@@ -213,11 +229,13 @@ class Watcher:
             self._take(run, answer)
 
     def _take(self, run: WatchedRun, answer: dict[str, Any]) -> None:
+        records = run.read_records(answer["segments"])  # which may ask for what lies elsewhere
         with self._lock:
             # Only what is new can change a judgement, and what waits for its record.
-            self._judge_all(run, run.take_in(answer) | run.unclear)
-            for job, reason in run.never(answer):
-                job.give_up(reason)
+            self._judge_all(run, run.take_in(answer, records) | run.unclear)
+            if run.packed is not None:
+                self._packs.append(run.packed)
+            self._never += run.never(answer)
             self._active_at = max(self._active_at, run.moved_at)
             self._ask_dependants()
             if not run.seen:
@@ -252,7 +270,7 @@ class Watcher:
             return
         self.polls += 1
         answer = self.backend.status([job.key for job in jobs if job.key is not None])
-        with self._lock:
+        with self._telling(), self._lock:
             self.trouble = self._trouble_since = None
             for job in jobs:
                 if job.key is not None:
@@ -281,9 +299,10 @@ class Watcher:
                     self._pace.not_done(time.monotonic())
 
     def _note_trouble(self, error: Exception) -> None:
-        with self._lock:
+        text = str(error) if isinstance(error, SlurmError) else repr(error)
+        with self._telling(), self._lock:
             now = time.monotonic()
-            self.trouble = str(error) if isinstance(error, SlurmError) else repr(error)
+            self.trouble = text
             if not isinstance(error, ConnectError):  # the way to the cluster says nothing of Slurm
                 self._trouble_since = self._trouble_since or now
             self._pace.no_answer(now)
@@ -294,6 +313,33 @@ class Watcher:
         if self._pace.ask_soon(time.monotonic(), job.notes.asking):
             self._scheduler.set()
 
+    # ---- what was decided is told ---------------------------------------------------------------
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Tell at the end what was decided in the block, when no lock is held any more."""
+        try:
+            yield
+        finally:
+            with done_calls.telling():
+                self._tell()
+
+    def _tell(self) -> None:
+        with self._lock:
+            moved, self._moved = self._moved, []
+            packs, self._packs = self._packs, []
+            over, self._over = self._over, []
+            never, self._never = self._never, []
+        calls: list[Callable[[], None]] = [partial(_tell_follower, job) for job in moved]
+        calls += [packed.tell for packed in packs]
+        calls += [partial(job.settle, verdict) for job, verdict in over]
+        calls += [partial(job.give_up, reason) for job, reason in never]
+        for call in calls:
+            try:
+                call()
+            except Exception as error:  # noqa: BLE001 - the others have to hear it all the same
+                self.trouble = f"{type(error).__name__}: {error}"
+
     # ---- judgement ------------------------------------------------------------------------------
 
     def _judge(self, job: Job[Any]) -> None:
@@ -303,7 +349,7 @@ class Watcher:
         seen.unreachable_for = None if self._trouble_since is None else now - self._trouble_since
         verdict = judge(seen)
         if job.follower is not None:
-            job.follower(job)
+            self._moved.append(job)
         if notes.is_over:
             self._await_record(job)
         if notes.untrusted and not seen.records and (verdict.settled or notes.is_over):
@@ -317,7 +363,8 @@ class Watcher:
                 self._ask_soon(job)
         else:
             self._drop(job)
-            job.settle(verdict)
+            job.ending = True
+            self._over.append((job, verdict))
             self._failed = self._failed or verdict is not Verdict.VALUE
 
     def _await_record(self, job: Job[Any]) -> None:
@@ -358,7 +405,13 @@ class Watcher:
 # ---- one per target -----------------------------------------------------------------------------
 
 _watchers: dict[str, Watcher] = {}
-_watchers_lock = threading.Lock()
+_watchers_lock = locks.lock("watchers")
+
+
+def _tell_follower(job: Job[Any]) -> None:
+    follower = job.follower
+    if follower is not None:
+        follower(job)
 
 
 def watcher_for(backend: Looking) -> Watcher:
@@ -372,9 +425,9 @@ def watcher_for(backend: Looking) -> Watcher:
 
 def _forget_after_fork() -> None:
     """A child has no watcher thread; it makes its own when it needs one."""
-    global _watchers, _watchers_lock
-    _watchers = {}
-    _watchers_lock = threading.Lock()
+    for watcher in _watchers.values():
+        watcher.gone = True
+    _watchers.clear()
 
 
 if hasattr(os, "register_at_fork"):

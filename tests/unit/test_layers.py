@@ -17,7 +17,7 @@ LAYERS: list[set[str]] = [
         "cluster", "task", "job", "workflow", "callbacks", "submission", "plan", "sending",
         "handles", "watcher", "debug",
         "config", "logs", "results", "array", "dependencies", "resubmission", "jobview",
-        "donecalls", "silence", "metadata", "active", "diagnosis", "reach",
+        "donecalls", "waiters", "silence", "metadata", "active", "diagnosis", "reach",
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
         "runlist", "html", "inside", "postmortem", "pace", "watched", "target",
@@ -29,7 +29,10 @@ LAYERS: list[set[str]] = [
         "files",
     },
     {"rundir"},
-    {"model", "errors", "attributes", "cancelled", "importing", "extras", "programs", "shutdown"},
+    {
+        "model", "errors", "attributes", "locks", "cancelled", "importing", "extras", "programs",
+        "shutdown",
+    },
 ]  # fmt: skip
 # What starts every job knows nothing of the client.
 BELOW_RUNNER = {"runner", "rundir", "model", "errors", "context", "importing"}

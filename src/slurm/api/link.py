@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
+from slurm import locks
 from slurm.api import frames
 from slurm.api.agent_error import AgentError
 from slurm.api.bundle import opening
@@ -51,7 +52,7 @@ class Link:
         self.problem: Exception | None = None
         self.stalled = False  # it broke without a word: what carries it may not know yet
         self.bytes_in = self.bytes_out = 0
-        self._lock = threading.Lock()
+        self._lock = locks.lock("ssh.link")
         self._waiters: dict[int, _Waiter] = {}
         self._number = 0
         self._lost: str | None = None

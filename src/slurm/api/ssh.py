@@ -7,12 +7,11 @@ import os
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from slurm import errors
+from slurm import errors, locks
 from slurm.api import frames, openssh
 from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend, Wanted
@@ -55,7 +54,7 @@ class SshBackend(Backend):
 
     def _reset(self) -> None:
         self._pid = os.getpid()
-        self._connecting = threading.Lock()
+        self._connecting = locks.lock("ssh.connecting")
         self._link: Link | None = None
         self._hello: dict[str, Any] | None = None
         self._following: _Following | None = None
@@ -348,7 +347,7 @@ def _run(command: list[str]) -> str:
 # ---- one per target -----------------------------------------------------------------------------
 
 _backends: dict[tuple[str, bool], SshBackend] = {}
-_lock = threading.Lock()
+_lock = locks.lock("ssh.connections")
 
 
 def ssh_backend(how: SshSettings, base: str, looking: bool = False) -> SshBackend:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
+from slurm import locks
 from slurm.callbacks.base import BaseCallback, flush
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class BenchmarkCallback(BaseCallback):
     travels = False
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = locks.lock("benchmark")
         self._packaging: dict[str, float] = {}
         self._submission: dict[str, list[float]] = {}
         self._jobs: list[JobTiming] = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from slurm import locks
 from slurm.callbacks import contexts
+from slurm.donecalls import done_calls
 from slurm.model.states import JobState
 
 if TYPE_CHECKING:
@@ -148,7 +149,7 @@ class _Run:
 
     def __init__(self, cluster: Cluster, jobs: Sequence[Job[Any]]) -> None:
         self._cluster = cluster
-        self._lock = threading.Lock()
+        self._lock = locks.lock("following")
         self._states = {id(job): JobState.PENDING for job in jobs}
         self._first = jobs[0]
         self._is_array = self._first.part is not None
@@ -156,10 +157,11 @@ class _Run:
         self._running = self._good = self._bad = 0
         self._told = (0, 0, 0, 0)
         if self._packed is not None:
-            self._packed.listen(self._tell_progress)
+            self._packed.listen(done_calls.ours(self._tell_progress))
+        look, over = done_calls.ours(self.look), done_calls.ours(self._over)
         for job in jobs:
-            job.follower = self.look
-            job.when_settled(partial(self._over, job))
+            job.follower = look
+            job.when_settled(partial(over, job))
 
     def look(self, job: Job[Any]) -> None:
         """Tell if the job is in another state than before; the watcher calls this."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import time
 from collections import deque
@@ -11,8 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
-from slurm import errors
+from slurm import errors, locks
 from slurm.callbacks.base import HOOKS, BaseCallback, call, listens
+from slurm.donecalls import done_calls
 
 if TYPE_CHECKING:
     from slurm.callbacks.contexts import Context
@@ -29,8 +31,14 @@ class Line:
         self.hooks = frozenset(hook for hook in HOOKS if listens(callback, hook))
         self._events: deque[tuple[Callable[[], Context], object]] = deque()
         self._keys: set[object] = set()
-        self._changed = threading.Condition()
+        self._changed = locks.condition("line")
         self._thread: threading.Thread | None = None
+
+    def forget(self) -> None:
+        """In a forked child: what was not heard yet is heard in the parent."""
+        self._events.clear()
+        self._keys.clear()
+        self._thread = None
 
     def put(self, make: Callable[[], Context], key: object = None) -> None:
         """Tell what `make` gives when it is its turn; one with a key that waits already counts."""
@@ -39,8 +47,7 @@ class Line:
                 return
             self._keys.add(key)
             self._events.append((make, key))
-            # After a fork the thread is not there any more.
-            if self._thread is None or not self._thread.is_alive():
+            if self._thread is None:
                 thread = threading.Thread(target=self._tell, name="slurm-callback", daemon=True)
                 try:
                     thread.start()
@@ -57,6 +64,7 @@ class Line:
                     return
                 make, key = self._events[0]
                 self._keys.discard(key)
+            locks.refuse_held("a callback was called")
             context = make()
             call(self.callback, context.hook, context)
             with self._changed:
@@ -89,8 +97,18 @@ def _drain_at_exit() -> None:
 
 def drain_all(deadline: float) -> bool:
     """Wait until all callbacks have heard everything."""
+    told = done_calls.told(deadline)  # what is about to be put in counts, too
     late = [line for line in list(_lines.values()) if not line.drain(deadline)]
-    return not late
+    return told and not late
+
+
+def _forget_after_fork() -> None:
+    for line in list(_lines.values()):
+        line.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 class Callbacks(Sequence[BaseCallback]):
@@ -136,6 +154,8 @@ class Callbacks(Sequence[BaseCallback]):
     def waiting(self) -> Iterator[None]:
         """While somebody waits for results, those that show it may do so."""
         shown = [line.callback for line in self._lines if "on_wait_begin" in line.hooks]
+        if shown:
+            locks.refuse_held("a callback was called")
         for callback in shown:
             call(callback, "on_wait_begin")
         try:

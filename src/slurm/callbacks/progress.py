@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from slurm import locks
 from slurm.callbacks.base import BaseCallback
 from slurm.model.states import JobState
 
@@ -116,7 +117,7 @@ class ProgressCallback(BaseCallback):
 
     def __init__(self, console: Any = None) -> None:
         self._console = console
-        self._lock = threading.RLock()
+        self._lock = locks.rlock("progress")
         self._rows: dict[str, Row] = {}
         self._waiting = 0
         self._since = self._left = 0.0

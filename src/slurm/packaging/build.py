@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slurm import locks
 from slurm.errors import BuildFailed, PackagingError
 from slurm.packaging import progress
 from slurm.packaging.tree import Tree, cache_folder, read_entry
@@ -34,7 +35,7 @@ LINES = 15
 FACTS = "wheel.json"
 
 #: Threads that submit the same project at once build it once.
-_building = threading.Lock()
+_building = locks.lock("packaging.build")
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ import hashlib
 import json
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from slurm import rundir
+from slurm import locks, rundir
 from slurm.api import whole
 from slurm.errors import NotDelivered, PackagingError, RunDirError
 from slurm.packaging.choose import find_project
@@ -215,17 +214,7 @@ class _State:
 
 
 _state = _State()
-_lock = threading.Lock()
-
-
-def _after_fork() -> None:
-    """Another thread of the parent may have held the lock: nobody in the child gives it back."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+_lock = locks.lock("packaging.capture")
 
 
 def take(source: str) -> Capture | None:

@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import os
 import sys
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from slurm import locks
 from slurm.errors import PythonMismatch
 from slurm.packaging.function import by_value_reason, travelling
 
@@ -145,7 +145,7 @@ def is_users_own(module: Any) -> bool:
 # ---- modules that travel ------------------------------------------------------------------------
 
 _registered: Counter[str] = Counter()
-_lock = threading.Lock()
+_lock = locks.lock("packaging.modules")
 
 
 @contextlib.contextmanager

@@ -13,8 +13,8 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
+from slurm import locks
 from slurm.api.embedded.environment import RUN_VARIABLE
 from slurm.api.embedded.place import find_place
 
@@ -26,7 +26,10 @@ class _Waits:
     """The waits of this process."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._changed = locks.condition("yield")
+        self._begin()
+
+    def _begin(self) -> None:
         self._count = 0
         self._connection: socket.socket | None = None
         self._thread: threading.Thread | None = None
@@ -76,10 +79,22 @@ class _Waits:
         """In a forked child: nothing waits here, and the parent's connection is not ours."""
         if self._connection is not None:
             self._connection.close()
-        self.__init__()  # type: ignore[misc]
+        self._begin()
 
 
 _waits = _Waits()
+
+
+def enter() -> None:
+    """A thread of this process waits for other jobs, if it belongs to a job itself."""
+    if inside():
+        _waits.enter()
+
+
+def leave() -> None:
+    """It waits no more."""
+    if inside():
+        _waits.leave()
 
 
 def inside() -> bool:
@@ -90,28 +105,11 @@ def inside() -> bool:
 @contextlib.contextmanager
 def yielding() -> Iterator[None]:
     """While this process waits for other jobs, its job's CPUs are free for them."""
-    if not inside():
-        yield
-        return
-    _waits.enter()
+    enter()
     try:
         yield
     finally:
-        _waits.leave()
-
-
-class Waiters(list[Any]):
-    """The waiters of a future, as `concurrent.futures.wait` and `as_completed` install them."""
-
-    def append(self, waiter: Any) -> None:
-        """Somebody waits for this future."""
-        super().append(waiter)
-        _waits.enter()
-
-    def remove(self, waiter: Any) -> None:
-        """Nobody does any more."""
-        super().remove(waiter)
-        _waits.leave()
+        leave()
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,9 +6,9 @@ Jobs that the SDK's core submitted have its watcher; this one is for jobs it kno
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 
+from slurm import locks
 from slurm.model.states import JobState, parse_state
 from slurm.submitit.core import logger
 
@@ -38,7 +38,7 @@ class InfoWatcher:
 
     def __init__(self, delay_s: int = 60) -> None:
         self._delay_s = delay_s
-        self._lock = threading.RLock()
+        self._lock = locks.rlock("submitit")
         self.clear()
 
     def clear(self) -> None:
