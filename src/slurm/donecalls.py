@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import ParamSpec
+from concurrent.futures import Future
+from typing import ParamSpec, TypeVar
 
 from slurm import locks
 
@@ -20,6 +22,7 @@ AT_EXIT = 10.0
 PATIENCE = 0.5
 
 P = ParamSpec("P")
+T = TypeVar("T")
 
 log = logging.getLogger("slurm")
 
@@ -156,6 +159,18 @@ def _call(callback: Callable[[], None]) -> None:
 
 
 done_calls = DoneCalls()
+
+
+class CalledFuture(Future[T]):
+    """A future whose done-callbacks cannot hurt the thread that ends it, nor each other."""
+
+    def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
+        """Call this with the future when it is done, in this process and on a thread of its own."""
+        super().add_done_callback(done_calls.ours(fn))
+
+    def _invoke_callbacks(self) -> None:
+        for callback in self._done_callbacks:  # type: ignore[attr-defined]
+            done_calls.run(functools.partial(callback, self))
 
 
 def _drain_at_exit() -> None:

@@ -29,6 +29,7 @@ from slurm.blocks import (
     run_here,
     wanted_blocks,
 )
+from slurm.donecalls import CalledFuture
 from slurm.model.options import normalize
 from slurm.model.units import parse_duration
 from slurm.packaging import Prepared, Request, pickling, prepare
@@ -175,7 +176,7 @@ class Executor(concurrent.futures.Executor):
     def _submit(
         self, fn: Callable[..., Any], call: Call, chunk: bool
     ) -> concurrent.futures.Future[Any]:
-        future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        future: concurrent.futures.Future[Any] = CalledFuture()
         function = fn.unwrapped if isinstance(fn, Task) else fn
         refuse_generator(function, str(own(function, "__name__", type(function).__name__)))
         if self.cluster.backend_type == "debug":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -64,6 +63,8 @@ class Job(JobView[T], Generic[T]):
     follower: Callable[[Job[Any]], None] | None = None
     #: Whether its outcome is known to a thread that is about to tell it.
     ending = False
+    #: Whether somebody ends the future already.
+    _claimed = False
     _lock_name = "job"
     #: Held by the thread that makes the value; there from when it is first asked for.
     _turn: threading.RLock | None = None
@@ -141,6 +142,8 @@ class Job(JobView[T], Generic[T]):
         if self.kept is None:
             return  # it was, before others of its group were refused
         self.kept = None
+        if not self._claim():
+            return
         self._verdict, self._decoded = Verdict.FAILED, (None, error)
         self._over()
 
@@ -201,7 +204,7 @@ class Job(JobView[T], Generic[T]):
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call this with the job when it is over, in this process; a kept call goes out for it."""
         self.watch()
-        super().add_done_callback(done_calls.ours(fn))
+        super().add_done_callback(fn)
 
     def cancel(self, *, children: bool = True) -> bool:
         """Ask the scheduler to end the job, also while it runs; True if it was asked.
@@ -286,11 +289,6 @@ class Job(JobView[T], Generic[T]):
         with self._condition:
             return self._condition.wait_for(super().done, timeout)
 
-    def _invoke_callbacks(self) -> None:
-        # Callbacks are the user's code: they run on threads of their own, never the watcher's.
-        for callback in self._done_callbacks:  # type: ignore[attr-defined]
-            done_calls.run(functools.partial(callback, self))
-
     # ---- how it becomes settled -----------------------------------------------------------------
 
     def watch(self) -> None:
@@ -300,7 +298,7 @@ class Job(JobView[T], Generic[T]):
         self.sent()
         watcher = self.cluster._watcher
         if self._watcher is not None:  # what threads of the parent had begun ends here
-            self.returned, self.ending = None, False
+            self.returned, self.ending, self._claimed = None, False, False
         self._watcher = watcher
         if self._twin is None:
             watcher.add(self)
@@ -339,7 +337,7 @@ class Job(JobView[T], Generic[T]):
             self.settle(Verdict.FAILED)
 
     def settle(self, verdict: Verdict) -> None:
-        """End the future; called once, by the watcher."""
+        """End the future; the first call counts."""
         waits = self._waits() if verdict is Verdict.VALUE else None
         if waits:
             self.returned = Returned(self, waits)
@@ -347,6 +345,8 @@ class Job(JobView[T], Generic[T]):
                 self.ending = False
                 self._condition.notify_all()
             self.returned.follow()
+            return
+        if not self._claim():
             return
         if verdict is not Verdict.VALUE:
             self._failure = failure_of(self.evidence)
@@ -360,8 +360,9 @@ class Job(JobView[T], Generic[T]):
 
     def finish(self, succeeded: bool) -> None:
         """End the future of a workflow when the jobs that it returned are over."""
-        self._verdict = Verdict.VALUE if succeeded else Verdict.RAISED
-        self._over()
+        if self._claim():
+            self._verdict = Verdict.VALUE if succeeded else Verdict.RAISED
+            self._over()
 
     def follow(self, twin: Job[Any]) -> None:
         """Be settled with another object of the same call, which is watched already."""
@@ -372,7 +373,7 @@ class Job(JobView[T], Generic[T]):
     def _settle_like_twin(self) -> None:
         twin = self._twin
         assert twin is not None and twin._verdict is not None
-        if self.settled:
+        if not self._claim():
             return
         self.key, self._verdict, self.returned = twin.key, twin._verdict, twin.returned
         self.evidence, self.options, self._failure = twin.evidence, twin.options, twin._failure
@@ -403,6 +404,12 @@ class Job(JobView[T], Generic[T]):
             self._over(cancelled=isinstance(error, errors.JobCancelled))
         else:
             self._over()  # the value is decoded when it is asked for
+
+    def _claim(self) -> bool:
+        """Whether it is the caller who ends the future: only the first one does."""
+        with self._condition:
+            first, self._claimed = not self._claimed, True
+        return first
 
     def _over(self, *, cancelled: bool = False) -> None:
         """End the future: wake who waits, call back, and tell those that follow it."""

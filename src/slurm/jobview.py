@@ -6,11 +6,11 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 from slurm import errors, rundir
+from slurm.donecalls import CalledFuture
 from slurm.evidence import Evidence
 from slurm.logs import Log
 from slurm.model.states import JobState
@@ -63,7 +63,7 @@ class JobSnapshot:
     is_successful: bool
 
 
-class JobView(Future[T]):
+class JobView(CalledFuture[T]):
     """The part of `Job` that tells and asks; how a job becomes settled is in `slurm.job`."""
 
     cluster: Cluster
