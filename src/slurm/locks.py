@@ -9,6 +9,7 @@ the parent does not exist there.
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
@@ -112,6 +113,25 @@ def _forget_after_fork() -> None:
         made._at_fork_reinit()
     if CHECKED:
         _held().clear()
+    _forget_imports()
+
+
+def _forget_imports() -> None:
+    """Begin imports again that another thread was in the middle of: nobody ends them here.
+
+    Python frees its own import lock in a child, and not those of single modules; of ours many are
+    imported where they are first needed.
+    """
+    import _frozen_importlib as bootstrap  # type: ignore[import-not-found]
+    import _thread
+
+    locks: dict[Any, Any] = getattr(bootstrap, "_module_locks", {})
+    for name, reference in list(locks.items()):
+        if getattr(reference(), "owner", None) not in (None, _thread.get_ident()):
+            del locks[name]
+            spec = getattr(sys.modules.get(name), "__spec__", None)
+            if getattr(spec, "_initializing", False):
+                del sys.modules[name]
 
 
 if hasattr(os, "register_at_fork"):
@@ -148,7 +168,6 @@ def refuse_held(what: str) -> None:
 
 
 def _refuse(text: str) -> None:
-    import sys
     import traceback
 
     wrong.append(f"{text}\n{''.join(traceback.format_stack())}")

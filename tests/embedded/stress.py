@@ -250,9 +250,7 @@ def known(state: State, rng: random.Random) -> Job[Any]:
 
 CLUSTER: dict[str, Call] = {
     "accounting": lambda s, r, c: c.accounting([known(s, r)]),
-    "attach": lambda s, r, c: (
-        c.attach(known(s, r).run).state if isinstance(c.attach(known(s, r).run), Job) else None
-    ),
+    "attach": lambda s, r, c: repr(c.attach(known(s, r).run)),
     "backend": lambda s, r, c: c.backend.kind,
     "base": lambda s, r, c: c.base,
     "batch": batch,

@@ -1,4 +1,4 @@
-"""Every public method at random, from threads, asyncio tasks and forked children: nothing is lost."""
+"""Public methods at random, from threads, asyncio tasks and forked children: nothing is lost."""
 
 from __future__ import annotations
 

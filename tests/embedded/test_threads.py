@@ -412,3 +412,37 @@ def test_locks_that_threads_of_the_parent_hold_are_free_in_a_child(cluster: Clus
     finally:
         release.set()
         thread.join()
+
+
+IMPORTING = """
+import os, sys, threading, time
+import slurm.locks
+
+if __name__ == "__main__":
+    begun = threading.Event()
+    folder = sys.argv[1] + "/slurm_more"
+    os.makedirs(folder)
+    with open(folder + "/slow_module.py", "w") as f:
+        f.write("import time, __main__; __main__.begun.set(); time.sleep(1); DONE = 7")
+    import slurm
+    slurm.__path__.append(folder)
+
+    def load():
+        import slurm.slow_module
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    begun.wait(60)
+    pid = os.fork()
+    if pid == 0:
+        import slurm.slow_module
+        os._exit(slurm.slow_module.DONE)
+    thread.join()
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_child_that_was_forked_in_the_middle_of_an_import_imports_by_itself(
+    tmp_path: Path,
+) -> None:
+    assert program(tmp_path, IMPORTING) == "7\n"
