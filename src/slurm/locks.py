@@ -122,7 +122,7 @@ def _forget_imports() -> None:
     Python frees its own import lock in a child, and not those of single modules; of ours many are
     imported where they are first needed.
     """
-    import _frozen_importlib as bootstrap  # type: ignore[import-not-found]
+    import _frozen_importlib as bootstrap
     import _thread
 
     locks: dict[Any, Any] = getattr(bootstrap, "_module_locks", {})
