@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
+import served
 from slurm import config, rundir
 from slurm.api import (
     frames,
@@ -28,8 +31,8 @@ from slurm.api import (
 from slurm.api import slurm_commands as commands
 from slurm.api import slurm_site as answers
 from slurm.api.slurm_rows import UnreadableAnswer
+from slurm.bridge import quantities, sizes, translation
 from slurm.bridge import settings as bridge_settings
-from slurm.bridge import translation
 from slurm.errors import SlurmError
 from slurm.metadata import read_metadata
 from slurm.model import hostlist, ids, states, units
@@ -141,6 +144,44 @@ _SLURMFILE = b'[default]\nbackend_type = "local"\n[default.options]\ntime = "2h"
 _SLURMFILE += b'[gpu]\nhostname = "h"\npackaging = {type = "wheel"}\n'
 
 _ARGUMENTS = rundir.joined(rundir.encode_arguments([b"one", b"two", b""]))
+
+_POD = {
+    "metadata": {
+        "name": "p",
+        "namespace": "team",
+        "annotations": {"slurm-sdk/gres": "gpu:2", "slurm-sdk/timelimit": "1-12:00:00"},
+        "ownerReferences": [
+            {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "u", "controller": True}
+        ],
+    },
+    "spec": {
+        "containers": [{"resources": {"requests": {"cpu": "500m", "nvidia.com/gpu": 1}}}],
+        "tolerations": [{"operator": "Exists"}],
+    },
+}
+_ASKED = {"uid": "1", "operation": "CREATE", "namespace": "team", "userInfo": {"username": "bob"}}
+_LATER = {**_ASKED, "operation": "UPDATE", "oldObject": _POD}
+_REVIEWS = tuple(
+    json.dumps({"request": {**asked, "object": _POD}}).encode() for asked in (_ASKED, _LATER)
+)
+_MESSAGES = (
+    b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "x"}}\n'
+    b'{"jsonrpc": "2.0", "id": 2, "method": "tools/list"}\n',
+    b'{"jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": {"name": "show", '
+    b'"arguments": {"run": "last"}}}\n',
+)
+_SCRAPES = (
+    b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n",
+    b"HEAD / HTTP/1.0\r\n\r\nGET /-/ready?x HTTP/1.1\r\nAuthorization: Basic eDp5\r\n\r\n",
+)
+_BROWSER = b" HTTP/1.1\r\nHost: localhost:9342\r\nCookie: slurm-dashboard-9342=SESSION\r\n"
+_BROWSED = (
+    *(b"GET " + path + _BROWSER + b"\r\n" for path in (b"/", b"/jobs/7_1", b"/runs/a%2Fb?q=x")),
+    b"GET /nodes/n1?stream=1&sort=-name" + _BROWSER + b"\r\n",
+    b"POST /jobs/7/cancel" + _BROWSER + b"Sec-Fetch-Site: same-origin\r\nContent-Length: 9\r\n"
+    b"Content-Type: application/x-www-form-urlencoded\r\n\r\ncsrf=CSRF",
+    b"GET /login?token=abc" + _BROWSER + b"\r\n",
+)
 
 PARSERS: dict[str, Parser] = {
     # What both ends of a connection, and the files of a run, are made of.
@@ -274,5 +315,18 @@ PARSERS: dict[str, Parser] = {
     "bridge settings": Parser(
         bridge_settings.parse_settings, (SlurmError,), (b"mode: direct\npoll: 1.0\n",)
     ),
+    "generic resources": Parser(text(sizes.read_gres), (ValueError,), (b"gpu:a100:2,shard=1",)),
+    "quantity": Parser(
+        text(quantities.whole_up), (ValueError, ArithmeticError), (b"1.5Gi", b"1e3")
+    ),
+    # What clients say to servers of ours.
+    "webhook": Parser(
+        served.webhook,
+        (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError),
+        _REVIEWS,
+    ),
+    "mcp": Parser(served.assistant, (), _MESSAGES),
+    "exporter": Parser(served.exporter, (), _SCRAPES),
+    "dashboard": Parser(served.dashboard, (), _BROWSED),
     "claim of a pod": Parser(text(lambda t: translation.read_claim(t, "c")), (), (b"c/uid/7",)),
 }  # fmt: skip
