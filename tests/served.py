@@ -51,6 +51,9 @@ class _Told:
         raise AgentError("timeout", "it did not answer within 60 s")
 
     def __getattr__(self, name: str) -> Any:
+        if name in ("_agent", "agent"):
+            raise AttributeError(name)
+
         def away(*_: object, **__: object) -> Any:
             raise SlurmError(f"{name}: Slurm is away")
 
@@ -131,7 +134,9 @@ class _Noted(logging.Handler):
         self.told: list[logging.LogRecord] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record)
+        # A stream that its browser has left has no end.
+        if record.exc_info:
+            self.told.append(record)
 
 
 @cache
@@ -177,7 +182,8 @@ async def _spoken(config: Any, data: bytes) -> bytes:
     state, wire = ServerState(), _Wire()
     connection = Connection(config=config, server_state=state, app_state={})
     connection.connection_made(wire)
-    connection.data_received(data)
+    if data:  # a transport never says that nothing came
+        connection.data_received(data)
     if state.tasks:
         await asyncio.wait(set(state.tasks), timeout=0.2)
     # Streams go on until the browser leaves.

@@ -104,6 +104,14 @@ def _waiting() -> Page:
     return Page("Looking it up", empty("Looking it up \u2026", mark="\u25f7"), "")
 
 
+def _drawn(draw: Draw, site: Site, scene: Scene, query: dict[str, str], **where: Any) -> Page:
+    """A page; where the way to the cluster is gone, one that says so until it is there again."""
+    try:
+        return draw(site, scene, query, **where)
+    except SlurmError as error:
+        return Page("Cannot be looked up", empty(error.message), "", status=503, lively=TICK)
+
+
 def _rendered(
     site: Site, draw: Draw, own: bool, request: Request, session: Session
 ) -> tuple[Scene, Page]:
@@ -112,7 +120,7 @@ def _rendered(
     who = session.id if own else session.user
     key = (request.url.path, request.url.query, scene.version, bool(scene.trouble), who)
     query = dict(request.query_params)
-    make = partial(draw, site, scene, query, **request.path_params)
+    make = partial(_drawn, draw, site, scene, query, **request.path_params)
     page = site.pages.get(key, float("inf"), make)
     if page.lively:
         page = site.pages.get(key, page.lively, make)
