@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +17,8 @@ from slurm.packaging.environments import Parcel, Recipe, in_store, setup_lines
 from slurm.packaging.retention import DAY, MONTH, Stored, expired
 from slurm.packaging.sdkwheel import sdk_wheel
 from slurm.packaging.wheel import constraints
-from slurm.runner.install import index_flags, requirements
+from slurm.runner import uv_pin
+from slurm.runner.install import Failed, hashed, index_flags, install, located, requirements
 
 RECIPE = Recipe("shapes 0.1", "3.11", wheel=Parcel("/here/x.whl", "abc", "x.whl"))
 
@@ -85,12 +89,34 @@ def test_the_lines_of_a_lock_that_name_versions_are_constraints() -> None:
     -e .
     ./libs/other
     six==1.16.0 \\
-        --hash=sha256:0000
+        --hash=sha256:0000 \\
+        --hash=sha256:1111
     numpy==2.1 ; python_version >= "3.10"   # via x
     slurm-sdk==0.4.6
     thing @ https://example.org/thing.whl
     """
-    assert constraints(text) == ("six==1.16.0", 'numpy==2.1 ; python_version >= "3.10"')
+    assert constraints(text) == (
+        "six==1.16.0 --hash=sha256:0000 --hash=sha256:1111",
+        'numpy==2.1 ; python_version >= "3.10"',
+    )
+
+
+@pytest.mark.attack
+def test_the_hashes_of_a_lock_reach_the_installer(tmp_path: Path) -> None:
+    recipe = {"wheel": "x.whl", "lock": ["six==1.16.0 --hash=sha256:0000", "attrs==26.1.0"]}
+    found = located(recipe, "/b", str(tmp_path / "c"))
+    assert Path(found["constraints"]).read_text() == "six==1.16.0\nattrs==26.1.0\n"
+    assert Path(found["hashed"]).read_text() == "\n".join(recipe["lock"]) + "\n"
+    assert hashed(found) == ["--require-hashes", "--no-deps", "--requirement", found["hashed"]]
+    plain = located({"wheel": "x.whl", "lock": ["six==1.16.0"]}, "/b", str(tmp_path / "c"))
+    assert hashed(plain) == []
+
+
+def test_the_uv_that_is_fetched_is_the_one_of_the_lock() -> None:
+    lock = Path(__file__).parents[2] / "requirements" / "dev.txt"
+    assert f"uv=={uv_pin.VERSION}" in lock.read_text().splitlines()
+    assert len(uv_pin.HASHES) > 10
+    assert all(re.fullmatch("[0-9a-f]{64}", one) for one in uv_pin.HASHES)
 
 
 @pytest.mark.parametrize(
@@ -167,3 +193,55 @@ def test_what_is_being_made_stays_and_what_a_death_has_left_goes_after_a_day() -
 def test_the_copy_of_the_sdk_that_this_client_uses_stays() -> None:
     items = [Stored("sdk", "mine", OLD), Stored("sdk", "older", OLD)]
     assert names(expired(items, (), own_sdk="mine")) == ["older"]
+
+
+def _wheel(folder: Path, name: str, *requires: str, body: str = "") -> Path:
+    """A wheel by hand; `body` makes another of the same name."""
+    path = folder / f"{name}-1.0-py3-none-any.whl"
+    about = f"{name}-1.0.dist-info/"
+    needs = "".join(f"Requires-Dist: {one}\n" for one in requires)
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}.py", body)
+        file.writestr(
+            about + "METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{needs}"
+        )
+        file.writestr(
+            about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(about + "RECORD", "")
+    return path
+
+
+@pytest.mark.attack
+@pytest.mark.slow
+@pytest.mark.parametrize("installer", ["pip", "uv"])
+def test_a_file_that_an_index_exchanged_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installer: str
+) -> None:
+    index, own = tmp_path / "index", tmp_path / "own"
+    index.mkdir()
+    own.mkdir()
+    thing = _wheel(index, "thing")
+    digest = hashlib.sha256(thing.read_bytes()).hexdigest()
+    project = _wheel(own, "project", "thing")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_NO_INDEX", "1")
+    monkeypatch.setenv("UV_NO_CACHE", "1")
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    recipe = {
+        "installer": installer,
+        "uv": str(Path(sys.executable).with_name("uv")),
+        "python": {"version": version, "path": sys.executable},
+        "wheel": str(project),
+        "lock": [f"thing==1.0 --hash=sha256:{digest}"],
+        "find_links": [str(index)],
+    }
+    log = tmp_path / "log"
+    found = located(recipe, "/", str(tmp_path / "c"))
+    install(found, str(tmp_path), str(tmp_path / "good"), str(log))
+    assert list((tmp_path / "good").rglob("thing.py"))
+    _wheel(index, "thing", body="print('exchanged')")
+    with pytest.raises(Failed) as refused:
+        install(found, str(tmp_path), str(tmp_path / "bad"), str(log))
+    assert "hash" in "\n".join(refused.value.evidence).lower()
+    assert not list((tmp_path / "bad").rglob("thing.py"))

@@ -127,7 +127,7 @@ def _read_lock(request: Request) -> tuple[str, ...]:
 
 def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
     with open(path, "rb") as f:
-        content = hashlib.sha256(f.read() + repr(extras).encode()).hexdigest()[:32]
+        content = hashlib.sha256(f.read() + repr(("hashes", extras)).encode()).hexdigest()[:32]
     kept = os.path.join(cache_folder("locks"), f"{content}.txt")
     if os.path.isfile(kept):
         with open(kept, encoding="utf-8") as f:
@@ -139,7 +139,7 @@ def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
             hint="pip install uv; or name a file of requirements: "
             '{"type": "wheel", "lock": "requirements.txt"}',
         )
-    words = [uv, "export", "--frozen", "--no-emit-project", "--no-hashes", "--no-dev", "--quiet"]
+    words = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--quiet"]
     for extra in extras:
         words += ["--extra", extra]
     done = subprocess.run(
@@ -157,7 +157,11 @@ def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def constraints(text: str) -> tuple[str, ...]:
-    """The lines of a file of requirements that name versions; paths and the SDK are left out."""
-    lines = [line.split(" #")[0].split("\\")[0].strip() for line in text.splitlines()]
+    """The lines of a file of requirements that name versions, with their hashes.
+
+    Paths and the SDK are left out.
+    """
+    whole = text.replace("\\\n", " ").splitlines()
+    lines = [" ".join(line.split(" #")[0].split()) for line in whole]
     kept = [line for line in lines if re.match(r"[A-Za-z0-9]", line) and "://" not in line]
     return tuple(line for line in kept if not asks_for_sdk([line]))

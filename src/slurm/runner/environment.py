@@ -128,8 +128,9 @@ def _from_recipe(folder: str, target: str) -> None:
     try:
         install(located(recipe, base, constraints), base, target, log)
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(constraints)
+        for name in (constraints, constraints + ".hashed"):
+            with contextlib.suppress(OSError):
+                os.unlink(name)
 
 
 def stage(folder: str, copy: str) -> None:

@@ -13,9 +13,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from slurm import rundir
 from slurm.api import pythons
+from slurm.runner import uv_pin
 
 #: A program that works on an environment is stopped after so many seconds.
 LIMIT = 3600
+_HASH = " --hash="
 #: So many of its last lines are evidence.
 LINES = 12
 
@@ -151,14 +153,23 @@ def fetch_uv(base: str, run: Callable[..., None]) -> str:
     target = os.path.join(base, rundir.BASE_TOOLS, "uv")
     temporary = "{}.{}.new".format(target, os.getpid())
     hint = "install uv on the cluster (pip install --user uv), or name a Python there: python=..."
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", temporary, "uv"]
+    pinned = temporary + ".txt"
+    # What is fetched is executed: one release, whatever an index offers under its name.
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--target", temporary]
+    words += ["--require-hashes", "--no-deps", "--only-binary", ":all:", "--requirement", pinned]
     try:
+        os.makedirs(os.path.dirname(pinned), mode=0o700, exist_ok=True)
+        with open(pinned, "w") as f:
+            marks = "".join(" --hash=sha256:" + one for one in uv_pin.HASHES)
+            f.write("uv=={}{}\n".format(uv_pin.VERSION, marks))
         run(words, "fetching uv, which provides Pythons", hint)
         os.rename(temporary, target)
     except OSError:
         pass  # another one was quicker
     finally:
         remove_tree(temporary)
+        if os.path.exists(pinned):
+            os.unlink(pinned)
     found = find_uv(base)
     if found is None:
         raise Failed("uv was installed into {}, but is not there".format(target), hint)
@@ -184,7 +195,9 @@ def _with_uv(
         inside = os.path.join(target, "bin", "python")
         flags = ["--python", inside, "--compile-bytecode", "--link-mode", "copy"]
         options = index_flags(recipe, "--index-url", "--extra-index-url")
-        run([uv, "pip", "install", *flags, *options, *wanted], _INSTALLING, _WHY)
+        for words in (hashed(recipe), wanted):
+            if words:
+                run([uv, "pip", "install", *flags, *options, *words], _INSTALLING, _WHY)
 
 
 def _with_pip(recipe: Dict[str, Any], python: str, target: str, run: Callable[..., None]) -> None:
@@ -199,7 +212,9 @@ def _with_pip(recipe: Dict[str, Any], python: str, target: str, run: Callable[..
     if wanted:
         pip = from_outside if bare else [inside, "-m", "pip"]
         options = index_flags(recipe, "--index-url", "--extra-index-url")
-        run([*pip, "install", "--no-input", *options, *wanted], _INSTALLING, _WHY)
+        for words in (hashed(recipe), wanted):
+            if words:
+                run([*pip, "install", "--no-input", *options, *words], _INSTALLING, _WHY)
 
 
 _INSTALLING = "installing the project and its dependencies"
@@ -207,6 +222,13 @@ _WHY = (
     "the lines above say what is wrong; try it by hand with the command in the log. Without "
     'access to an index on the nodes: {"build_on": "login"}, or {"find_links": [...]}'
 )
+
+
+def hashed(recipe: Dict[str, Any]) -> List[str]:
+    """What a lock with hashes holds is installed first: these very files, and nothing beside."""
+    if not recipe.get("hashed"):
+        return []
+    return ["--require-hashes", "--no-deps", "--requirement", recipe["hashed"]]
 
 
 def requirements(recipe: Dict[str, Any]) -> List[str]:
@@ -239,6 +261,10 @@ def located(recipe: Dict[str, Any], base: str, constraints: str) -> Dict[str, An
         found["wheel"] = os.path.join(base, recipe["wheel"])
     if recipe.get("lock"):
         with open(constraints, "w") as f:
-            f.write("\n".join(recipe["lock"]) + "\n")
+            f.write("".join(line.partition(_HASH)[0] + "\n" for line in recipe["lock"]))
         found["constraints"] = constraints
+        if any(_HASH in line for line in recipe["lock"]):
+            found["hashed"] = constraints + ".hashed"
+            with open(found["hashed"], "w") as f:
+                f.write("\n".join(recipe["lock"]) + "\n")
     return found
