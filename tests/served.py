@@ -1,246 +1,109 @@
-"""Servers of ours without a network: bytes of a client go in, for both ways to fuzz.
-
-Each raises where an answer is missing or says that something broke.
-"""
+"""`slurm dashboard` as a process of its own, and how a program asks it."""
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-import io
+import http.client
 import json
-import logging
 import re
-from functools import cache
-from types import SimpleNamespace
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-
-from slurm.api.agent_error import AgentError
-from slurm.bridge import admission, owners
-from slurm.bridge.kube_types import Meta
-from slurm.bridge.paths import BadName, api_path
-from slurm.bridge.settings import Rule, Settings
-from slurm.cli import verbs
-from slurm.cli.frame import COMMON
-from slurm.cli.jsonrpc import Server
-from slurm.cli.mcp import tool_of
-from slurm.errors import SlurmError
-from slurm.monitor.collector import Collector
-from slurm.monitor.exporter import Exporter, _Request
-from slurm.monitor.webconfig import WebConfig
-
-BROKEN = re.compile(rb"HTTP/1\.[01] 500 ")
-#: In a request these stand for the id and the mark of a session that was let in.
-SESSION, CSRF = b"SESSION", b"CSRF"
-_PORT = 9342
-
-
-class Broken(Exception):
-    """A server answered that it broke, or nothing."""
-
-
-# ---- the exporter and the dashboard -------------------------------------------------------------
-
-
-class _Told:
-    """A backend whose Slurm is away."""
-
-    kind = "local"
-
-    def call(self, verb: str, *args: Any) -> Any:
-        raise AgentError("timeout", "it did not answer within 60 s")
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_agent", "agent"):
-            raise AttributeError(name)
-
-        def away(*_: object, **__: object) -> Any:
-            raise SlurmError(f"{name}: Slurm is away")
-
-        return away
-
-
-class _Socket:
-    """A connection on which a client has said all that it will say."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data, self.said = data, b""
-
-    def makefile(self, mode: str, *_: object) -> Any:
-        return io.BytesIO(self._data) if "r" in mode else _Out(self)
-
-    def settimeout(self, _: object) -> None: ...
-
-    def setsockopt(self, *_: object) -> None: ...
-
-
-class _Out(io.BytesIO):
-    def __init__(self, to: _Socket) -> None:
-        super().__init__()
-        self._to = to
-
-    def write(self, data: Any, /) -> int:
-        self._to.said += bytes(data)
-        return len(data)
-
-
-@cache
-def _exporter() -> Any:
-    exporter = Exporter(Collector(_Told()))  # type: ignore[arg-type]
-    return SimpleNamespace(exporter=exporter, web=WebConfig(), waits=lambda *_: None)
-
-
-def exporter(data: bytes) -> bytes:
-    """What the exporter answers to these bytes."""
-    connection = _Socket(data)
-    _Request(connection, ("127.0.0.1", 1), _exporter())  # type: ignore[arg-type]
-    return _whole(connection.said)
-
-
-def _whole(said: bytes) -> bytes:
-    if BROKEN.search(said):
-        raise Broken(said[:2000].decode(errors="replace"))
-    return said
-
-
-class _Wire(asyncio.Transport):
-    """The transport under a connection of the dashboard."""
-
-    def __init__(self) -> None:
-        super().__init__({"peername": ("127.0.0.1", 1), "sockname": ("127.0.0.1", _PORT)})
-        self.said, self.closed = b"", False
-
-    def write(self, data: Any) -> None:
-        self.said += bytes(data)
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def pause_reading(self) -> None: ...
-
-    def resume_reading(self) -> None: ...
-
-
-class _Noted(logging.Handler):
-    """What uvicorn says of an application that raised."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.told: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        # A stream that its browser has left has no end.
-        if record.exc_info:
-            self.told.append(record)
-
-
-@cache
-def _dashboard() -> tuple[Any, Any, _Noted]:
-    import uvicorn
-
-    from slurm.web.app import build_app
-    from slurm.web.kept import Bucket
-    from slurm.web.logfiles import Opener
-    from slurm.web.sessions import Sessions
-    from slurm.web.site import Site
-
-    cluster: Any = SimpleNamespace(backend=_Told(), name="fuzz")
-    site = Site(Collector(_Told()), cluster, Opener())  # type: ignore[arg-type]
-    sessions = Sessions()
-    session = sessions.open()
-    session.bucket = Bucket(1e12, 1e12)
-    app = build_app(site, sessions, frozenset({"localhost"}), False)
-    config = uvicorn.Config(app, ws="none", log_config=None, lifespan="off", access_log=False)
-    config.load()
-    noted = _Noted()
-    logging.getLogger("uvicorn.error").addHandler(noted)
-    return config, session, noted
-
-
-def dashboard(data: bytes) -> bytes:
-    """What the dashboard answers to these bytes of a browser that was let in."""
-    config, session, noted = _dashboard()
-    noted.told.clear()
-    data = data.replace(SESSION, session.id.encode()).replace(CSRF, session.csrf.encode())
-    said = asyncio.run(_spoken(config, data))
-    for record in noted.told:
-        wrong = record.exc_info[1] if record.exc_info else None
-        raise Broken(record.getMessage()) from wrong
-    return _whole(said)
-
-
-async def _spoken(config: Any, data: bytes) -> bytes:
-    from uvicorn.server import ServerState
-
-    from slurm.web.connections import Connection
-
-    state, wire = ServerState(), _Wire()
-    connection = Connection(config=config, server_state=state, app_state={})
-    connection.connection_made(wire)
-    if data:  # a transport never says that nothing came
-        connection.data_received(data)
-    if state.tasks:
-        await asyncio.wait(set(state.tasks), timeout=0.2)
-    # Streams go on until the browser leaves.
-    connection.connection_lost(None)
-    if state.tasks:
-        _, rest = await asyncio.wait(set(state.tasks), timeout=10)
-        if rest:
-            raise Broken("the request goes on though its browser has left")
-    return wire.said
-
-
-# ---- assistants ---------------------------------------------------------------------------------
-
-
-@cache
-def _assistant() -> Server:
-    tools = [tool_of(verb, COMMON) for verb in verbs() if verb.name in ("show", "logs", "queue")]
-    echo = [dataclasses.replace(tool, call=lambda given: (dict(given), False)) for tool in tools]
-    return Server("slurm", "1", "", echo)
-
-
-def assistant(data: bytes) -> str:
-    """What `slurm mcp` answers to these lines; its tools only repeat what they are given."""
-    answers = io.StringIO()
-    _assistant().serve(data.decode("utf-8", "surrogateescape").splitlines(), answers)
-    for line in answers.getvalue().splitlines():
-        json.loads(line)
-    return answers.getvalue()
-
-
-# ---- the webhook of the bridge ------------------------------------------------------------------
-
-_BRIDGE = Settings(identity=[Rule(user="alice", allow_partitions=["gpu"])])
-
-
-def webhook(data: bytes) -> None:
-    """An AdmissionReview: as a new pod, as a changed one, and the paths of what stands above it."""
-    request = admission.read_review(data)
-    question = admission.read_question(request, {})
-    _paths(question.pod.metadata)
-    for answer in (
-        admission.mutate(question, _BRIDGE),
-        admission.validate(question, _BRIDGE, "bridge"),
-    ):
-        if not answer.allowed and not answer.message:
-            raise Broken("refused without a word")
-        json.dumps(answer.patch)
-
-
-def _paths(meta: Meta) -> None:
-    owner = owners.controller_of(meta)
-    if owner is None or (owner.apiVersion, owner.kind) not in owners.PLURALS:
-        return
-    plural = owners.PLURALS[owner.apiVersion, owner.kind]
+from urllib.parse import urlsplit
+
+from waiting import until
+
+
+@dataclass
+class Served:
+    """A dashboard that runs as its own process."""
+
+    base: str
+    process: subprocess.Popen[str]
+    #: A link that lets one browser in, once.
+    link: str
+    cookie: str = field(default="")
+
+    def ask(
+        self, path: str, *, method: str = "GET", body: str | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], str]:
+        """One request, with the session's cookie unless told otherwise."""
+        place = urlsplit(self.base)
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=60)
+        sent = {"Accept": "text/html", "Cookie": self.cookie}
+        sent |= {name.replace("_", "-"): value for name, value in headers.items()}
+        connection.request(method, path, body, {k: v for k, v in sent.items() if v})
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer.status, {k.lower(): v for k, v in answer.getheaders()}, text
+
+    def ask_until(self, path: str, words: str) -> str:
+        """A page once it has some words: what Slurm takes long to tell comes a little later."""
+        text = ""
+
+        def there() -> bool:
+            nonlocal text
+            text = self.ask(path)[2]
+            return words in text
+
+        until(f"{words} in {path}", there)
+        return text
+
+    def enter(self) -> None:
+        """Use the link, as a browser would."""
+        status, headers, _ = self.ask(self.link.removeprefix(self.base))
+        assert status == 200
+        self.cookie = headers["set-cookie"].partition(";")[0]
+
+    @property
+    def resident(self) -> int:
+        """Bytes of memory that the server holds."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", text)
+        assert found
+        return int(found[1]) * 1024
+
+
+@contextmanager
+def dashboard(*options: str, cwd: Path | None = None) -> Iterator[Served]:
+    """`slurm dashboard` on a free port."""
+    words = [sys.executable, "-m", "slurm.cli", "dashboard", "--port", "0", "--interval", "1"]
+    process = subprocess.Popen(
+        [*words, *options], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=cwd
+    )
     try:
-        path = api_path(plural, api=owner.apiVersion, namespace="team", name=owner.name)
-    except BadName:
-        return
-    if ".." in path or set("?#%\\") & set(path) or path.count("/") > 7:
-        raise Broken(path)
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.search(r"(https?://[^/\s]+)(\S*)", line)
+        assert found, line + process.stderr.read()
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        yield Served(found[1], process, found[0])
+        process.terminate()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def events(served: Served, path: str) -> Iterator[tuple[str, Any]]:
+    """What the stream of a page sends."""
+    place = urlsplit(served.base)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=120)
+    sent = {"Accept": "text/event-stream", "Cookie": served.cookie}
+    connection.request("GET", path, headers=sent)
+    answer = connection.getresponse()
+    assert answer.status == 200, answer.read()
+    name = ""
+    try:
+        while line := answer.readline().decode():
+            if line.startswith("event: "):
+                name = line[7:].strip()
+            elif line.startswith("data: "):
+                yield name, json.loads(line[6:])
+    finally:
+        connection.close()
