@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import served
+import fuzzed
 from slurm import config, rundir
 from slurm.api import (
     frames,
@@ -321,12 +321,12 @@ PARSERS: dict[str, Parser] = {
     ),
     # What clients say to servers of ours.
     "webhook": Parser(
-        served.webhook,
+        fuzzed.webhook,
         (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError),
         _REVIEWS,
     ),
-    "mcp": Parser(served.assistant, (), _MESSAGES),
-    "exporter": Parser(served.exporter, (), _SCRAPES),
-    "dashboard": Parser(served.dashboard, (), _BROWSED),
+    "mcp": Parser(fuzzed.assistant, (), _MESSAGES),
+    "exporter": Parser(fuzzed.exporter, (), _SCRAPES),
+    "dashboard": Parser(fuzzed.dashboard, (), _BROWSED),
     "claim of a pod": Parser(text(lambda t: translation.read_claim(t, "c")), (), (b"c/uid/7",)),
 }  # fmt: skip
