@@ -30,6 +30,7 @@ from benchmarks.scenarios.arrays import graph, map_on_slurm  # noqa: E402
 from benchmarks.scenarios.bridge import placed_by_slurm  # noqa: E402
 from benchmarks.scenarios.deaths import deaths  # noqa: E402
 from benchmarks.scenarios.growth import growth  # noqa: E402
+from benchmarks.scenarios.heavy import heavy  # noqa: E402
 from benchmarks.scenarios.in_flight import in_flight  # noqa: E402
 from benchmarks.scenarios.monitor import watched  # noqa: E402
 from benchmarks.scenarios.one_job import on_embedded, on_slurm  # noqa: E402
@@ -48,6 +49,7 @@ RACES = {
     "deaths": deaths,
     "ssh": over_ssh,
     "growth": growth,
+    "heavy": heavy,
     "start-up": start_up,
 }
 #: Our own, held to their targets alone: part of a run with `--all`.
