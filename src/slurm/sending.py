@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import errors, rundir
+from slurm.api import run_files
 from slurm.api.backend import RunExists
 from slurm.cache import keys_file
 from slurm.callbacks.following import follow, submitting, tell_child
@@ -205,5 +205,5 @@ def _secret_values(options: dict[str, object]) -> dict[str, str]:
     return {str(name): os.environ[str(name)] for name in names}
 
 
-def _json(value: object) -> bytes:
-    return json.dumps(value, indent=1, default=str).encode()
+def _json(value: Mapping[str, Any]) -> bytes:
+    return run_files.encode_json(value, default=str)

@@ -103,7 +103,7 @@ def marked(scheduler: Any, metadata: bytes) -> bytes:
     if origin is None:
         return metadata
     found = json.loads(metadata.decode("utf-8"))
-    return json.dumps(dict(found, **{KEY: dict(origin._asdict())}), indent=1).encode()
+    return run_files.encode_json(dict(found, **{KEY: dict(origin._asdict())}))
 
 
 def of_settings(settings: Mapping[str, str]) -> Origin:

@@ -250,9 +250,19 @@ def client_path() -> tuple[str, ...]:
     A job on the same machine or file system gets them, so that modules beside the script and
     editable installs import there as they do here.
     """
-    own = {os.path.realpath(p) for p in sysconfig.get_paths().values()}
-    own |= {os.path.join(p, "lib-dynload") for p in own}
-    zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
     entries = [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
-    kept = [e for e in entries if os.path.realpath(e) not in own and os.path.basename(e) != zipped]
+    kept = [entry for entry in entries if not _is_pythons_own(entry)]
     return tuple(dict.fromkeys(e for e in kept if os.path.exists(e)))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_pythons_own(entry: str) -> bool:
+    """Whether Python finds an entry of the import path by itself."""
+    zipped = f"python{sys.version_info[0]}{sys.version_info[1]}.zip"
+    return os.path.basename(entry) == zipped or os.path.realpath(entry) in _pythons_places()
+
+
+@functools.lru_cache(maxsize=1)
+def _pythons_places() -> frozenset[str]:
+    own = {os.path.realpath(p) for p in sysconfig.get_paths().values()}
+    return frozenset(own | {os.path.join(p, "lib-dynload") for p in own})

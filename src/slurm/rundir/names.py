@@ -63,6 +63,21 @@ BASE_WHEELS = ".wheels"
 BASE_SNAPSHOTS = ".snapshots"
 BASE_PYTHONS = ".pythons"
 BASE_TOOLS = ".tools"
+BASE_IMAGES = ".images"
+
+#: All that lies in a base directory besides runs.
+BASE_FOLDERS = (
+    BASE_IDS,
+    BASE_EVENTS,
+    BASE_SDK,
+    BASE_CACHE,
+    BASE_ENVIRONMENTS,
+    BASE_WHEELS,
+    BASE_SNAPSHOTS,
+    BASE_PYTHONS,
+    BASE_TOOLS,
+    BASE_IMAGES,
+)
 
 #: In the folder of a snapshot: captured code in one file.
 CODE = "code"

@@ -5,6 +5,8 @@ import errno
 import os
 import stat
 
+from slurm.rundir.names import BASE_FOLDERS
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -82,9 +84,12 @@ def check_base(base: str) -> None:
     """
     info = os.stat(base)
     _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
-    for name in os.listdir(base):
-        if name.startswith("."):
+    # By name: a list of the base directory grows with every run, and this is asked for each.
+    for name in BASE_FOLDERS:
+        try:
             check_place(os.path.join(base, name))
+        except FileNotFoundError:
+            continue
 
 
 def _is_own_group(gid: int) -> bool:
