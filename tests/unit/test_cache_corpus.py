@@ -12,6 +12,8 @@ from cache_corpus.fresh import Fresh, fresh
 
 #: What counts although it does not matter; each with a reason in docs/caching.md.
 NEEDLESS: set[str] = set()
+#: One of so many programs is in the fast part.
+_EACH = 7
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +37,12 @@ def said(processes: Fresh, folder: Path, base: Path, seed: int) -> tuple[str, st
 
 
 def programs(*names: str) -> list[object]:
-    return [pytest.param(c, m, id=f"{c.name}-{m}") for c, m in all_programs(*names)]
+    """The programs; some of them in `make test`, all with `--full`."""
+    found = []
+    for number, (case, mode) in enumerate(all_programs(*names)):
+        marks = [] if number % _EACH == 0 else [pytest.mark.full]
+        found.append(pytest.param(case, mode, id=f"{case.name}-{mode}", marks=marks))
+    return found
 
 
 @pytest.mark.parametrize(("case", "mode"), programs(*CHANGES))
