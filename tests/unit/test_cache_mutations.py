@@ -19,18 +19,21 @@ def test_no_mutation_of_what_a_call_reaches_finds_the_value_of_before(
     tmp_path: Path, seed: int, count: int
 ) -> None:
     stale = []
-    known: dict[str, tuple[str, str]] = {}
+    known: dict[str, str] = {}
     with fresh(HOME=str(tmp_path)) as processes:
         for number, (files, name, text) in enumerate(itertools.islice(all_mutations(seed), count)):
             key = repr(sorted(files.items()))
             folder, base = tmp_path / "p", tmp_path / f"jobs{len(known)}"
             if key not in known:
-                known[key] = ("", str(base))
+                known[key] = str(base)
                 _write(folder, files)
                 assert processes.run(str(folder), "main.py", str(base)).endswith("False")
                 assert processes.run(str(folder), "main.py", str(base), seed=1).endswith("True")
             _write(folder, {**files, name: text})
-            said = processes.run(str(folder), "main.py", known[key][1], seed=number % 2)
+            try:
+                said = processes.run(str(folder), "main.py", known[key], seed=number % 2)
+            except AssertionError:
+                continue  # it raises now, which is no value of before either
             if said.endswith("True"):
                 stale.append((number, name, text))
     assert stale == []
