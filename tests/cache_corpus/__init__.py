@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CHANGES = ("functions", "classes", "imports", "values")
+CHANGES = ("functions", "classes", "imports", "values", "strange")
 
 _RUN = """
 if __name__ == "__main__":

@@ -24,6 +24,10 @@ RUNNERS = frozenset(("eval", "exec", "__import__", "import_module"))
 LOADERS = frozenset(
     ("run_path", "run_module", "spec_from_file_location", "SourceFileLoader", "entry_points")
 )
+#: They read how code is written, and where.
+TEXT_READERS = frozenset(
+    ("getsource", "getsourcelines", "findsource", "getcomments", "co_firstlineno", "co_lines")
+)
 #: They reach names that are not written down.
 DYNAMIC = frozenset(
     ("getattr", "globals", "vars", "locals", "attrgetter", "methodcaller", "getmembers",
@@ -161,6 +165,8 @@ def _refuse_unknown(code: types.CodeType, used: Used) -> None:
     names = set(code.co_names)
     for name in sorted(names & LOADERS):
         raise Unseen(f"{name} brings in code by its place")
+    for name in sorted(names & TEXT_READERS):
+        raise Unseen(f"{name} reads how code is written")
     if names.isdisjoint(RUNNERS):
         return
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PUSH_NULL")]

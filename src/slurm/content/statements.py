@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from slurm.content.code import DYNAMIC, LOADERS, RUNNERS, import_of, names_in
+from slurm.content.code import DYNAMIC, LOADERS, RUNNERS, TEXT_READERS, import_of, names_in
 from slurm.content.plain import combine
 
 #: Functions of Python that read nothing and change nothing.
@@ -153,6 +153,8 @@ def _statement(node: ast.stmt) -> Statement:
     reader.read(node)
     found.digest = combine("statement", *reader.tokens)
     found.documented = combine("statement", *reader.tokens, "doc", *reader.docs)
+    for name in sorted(TEXT_READERS & (found.names | found.outer)):
+        found.unseen = f"{name} reads how code is written"
     found.dynamic = not DYNAMIC.isdisjoint(found.names | found.outer)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         found.binds.add(node.name)

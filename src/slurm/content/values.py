@@ -210,6 +210,7 @@ class Digest:
             self._bring_below(space[used_name], used.names)
         if vars(function):
             parts.append(self.of(vars(function)))
+        parts.append(self._at("annotations of ", _annotations(function)))
         if self._documented:
             parts.append(f"says {function.__doc__}")
         return combine("function", of_code(code), *parts)
@@ -382,6 +383,13 @@ def _reduced(value: Any, kind: type) -> Any:
         raise
     except Exception as error:  # the user's own code
         raise Unseen(f"a {kind.__qualname__} ({error})") from error
+
+
+def _annotations(function: types.FunctionType) -> Any:
+    """A function's annotations; what makes them, where they are made when they are asked for."""
+    if sys.version_info >= (3, 14):
+        return getattr(function.__annotate__, "__code__", None)
+    return list(function.__annotations__.items())
 
 
 def _travels(module: str) -> bool:
