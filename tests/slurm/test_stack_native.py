@@ -75,6 +75,22 @@ def sbatch(cluster: RunningCluster, script: str, *options: str) -> str:
     return done.stdout.strip()
 
 
+def test_a_machine_whose_name_has_an_address_of_its_own_has_a_cluster(
+    place: Path, tmp_path: Path
+) -> None:
+    """As Debian's installer leaves it: 127.0.1.1 in /etc/hosts, where no other host can reach."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n127.0.1.1 sdk-own-name\n")
+    command = [sys.executable, "-c", "from slurm.cli import main; main()", "cluster", "up"]
+    command += ["--engine", "native", "--no-accounting", "--dir", str(place)]
+    setting = f"hostname sdk-own-name && mount --bind {hosts} /etc/hosts"
+    words = ["unshare", "--uts", "--mount", "sh", "-c", f'{setting} && exec "$@"', "sh"]
+    made = subprocess.run([*words, *command], capture_output=True, text=True, timeout=150)
+    assert made.returncode == 0, made.stderr
+    assert "127.0.0.1 sdk-own-name in /etc/hosts" in made.stdout + made.stderr
+    assert sh(attach(place), "srun hostname") == "sdk-own-name"
+
+
 def accounted_state(cluster: RunningCluster, job_id: str, wanted: str) -> str:
     """The job's state in accounting, as soon as it is the wanted one, or after a minute."""
     state = ""

@@ -97,8 +97,9 @@ def _identity(plan: Plan) -> list[str]:
         lines.append(f"SlurmdUser={plan.user}")
         # cred_expire is also how long a requeued job is held back: 6 s instead of 121 s.
         lines.append(f"AuthInfo=cred_expire=5,socket={paths.munge_socket}")
-        # Listen on the loopback address alone.
-        lines.append("CommunicationParameters=NoCtldInAddrAny,NoInAddrAny")
+        if plan.loopback_alone:
+            # Each daemon and each srun listens at the address of this host's name alone.
+            lines.append("CommunicationParameters=NoCtldInAddrAny,NoInAddrAny")
     elif plan.auth == "slurm":
         # Nodes learn users from the credential, not from their own /etc/passwd.
         lines += ["CredType=cred/slurm", "AuthInfo=use_client_ids"]

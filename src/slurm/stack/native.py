@@ -50,21 +50,40 @@ def plan(
     name = topology.name or (before.cluster.name if before else f"sdk{secrets.token_hex(4)}")
     why_not = _why_not_enforced(topology)
     closed = layout.closed_parent(directory)
+    host = socket.gethostname()
+    alone = _address_of(host) == "127.0.0.1"
     decided = native_plan(
         replace(topology, name=name),
         directory,
-        host=socket.gethostname().partition(".")[0],
+        host=host.partition(".")[0],
         user=pwd.getpwuid(os.geteuid()).pw_name,
         ports=_ports(topology, keep),
         version=_version(topology),
         why_not_enforced=why_not,
         site=Site(gpus=find_gpus()) if _wants_gpus(topology) else None,
+        alone=alone,
     )
     cluster = NativeCluster(decided, directory, closed is not None, files)
     state = State(cluster, enforcement=f"none: {why_not}" if why_not else "cgroup v1")
+    if not alone:
+        state.notes.append(
+            "Slurm's ports are open on all addresses of this machine, guarded by munge; to have "
+            f"them on loopback alone give its name that address: 127.0.0.1 {host} in /etc/hosts"
+        )
     if closed is not None:
-        state.notes = [f"only {cluster.user} can use this cluster: {closed} is closed to others"]
+        state.notes += [f"only {cluster.user} can use this cluster: {closed} is closed to others"]
     return state
+
+
+def _address_of(host: str) -> str:
+    """The address of this host's own name, where Slurm can be made to listen and nowhere else.
+
+    On Debian it often is 127.0.1.1; srun is then called back at 127.0.0.1, where it would not be.
+    """
+    try:
+        return socket.gethostbyname(host)
+    except OSError:
+        return ""
 
 
 def _ports(topology: Topology, keep: NativeCluster | None) -> list[int]:

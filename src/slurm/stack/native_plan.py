@@ -140,10 +140,12 @@ def native_plan(
     version: str,
     why_not_enforced: str | None,
     site: Site | None = None,
+    alone: bool = True,
 ) -> Plan:
     """The plan of a native cluster: all daemons on the loopback address of one host.
 
-    `ports` are those of slurmctld, of slurmdbd, and of each node; `user` runs the daemons.
+    `alone`: they listen there and nowhere else. `ports` are those of slurmctld, of slurmdbd, and
+    of each node; `user` runs the daemons.
     """
     top = str(directory)
     mine = [(name, group) for group in node_groups(topology) for name in group.names]
@@ -176,6 +178,7 @@ def native_plan(
             munge_socket=f"{top}/munge/munge.socket",
         ),
         auth="munge",
+        loopback_alone=alone,
         # Links to this cluster's own part of each hierarchy: two clusters would otherwise share
         # directories, for Slurm names them by node and job id only.
         cgroups=Cgroups(why_not=why_not_enforced)

@@ -100,6 +100,8 @@ class Plan:
     slurmdbd_port: int | None = SLURMDBD_PORT
     slurmdbd_host: str = "slurmdbd"
     slurmdbd_address: str = "127.0.0.1"
+    #: Whether the daemons of a native cluster listen on the loopback address and nowhere else.
+    loopback_alone: bool = True
     storage_host: str = "localhost"
     storage_user: str = "slurm"
     users: tuple[User, ...] = ()
