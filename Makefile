@@ -13,6 +13,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11 p
   $$p -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null && echo $$p && break; done)
 # The pinned versions, of every Python.
 LOCK := requirements/dev.txt
+AUDIT := .venv-audit
+VULN ?= v1.9.0
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 240
 BUDGET_EMBEDDED ?= 420
@@ -36,7 +38,7 @@ WORKERS ?= 3
 .PHONY: help demo install dev packages check lint format typecheck test test-full test-unit coverage \
   test-embedded test-slurm test-ssh test-submitit test-containers test-bridge test-browser \
   test-docs kubernetes slurm-rest faults attack soak bench docs site lint-workflows lock dist \
-  wheel clean
+  wheel clean audit sbom
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -196,6 +198,12 @@ lint-workflows: dev  ## what GitHub reads: actionlint, and the schema of each fi
 lock: dev  ## pin what pyproject.toml names, for every Python, in requirements/dev.txt
 	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --all-extras \
 	  --group dev --custom-compile-command "make lock" $(UPGRADE) pyproject.toml -o $(LOCK)
+	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --no-header \
+	  --all-extras --generate-hashes -c $(LOCK) pyproject.toml -o requirements/runtime.txt
+	@printf 'bandit\ncyclonedx-bom\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal \
+	  --python-version 3.10 --no-annotate --no-header --generate-hashes $(UPGRADE) - \
+	  -o requirements/audit.txt
+	@$(BIN)/python hack/pin-uv
 
 dist: dev  ## build the sdist and the wheel into dist/; TAG=v1.2.3 has to be the version
 	rm -rf dist
@@ -203,11 +211,34 @@ dist: dev  ## build the sdist and the wheel into dist/; TAG=v1.2.3 has to be the
 	@[ -z "$(TAG)" ] || [ -e "dist/slurm_sdk-$(TAG:v%=%)-py3-none-any.whl" ] || { \
 	  echo "the tag $(TAG) is not the version in src/slurm/__init__.py; built: $$(ls dist)" >&2; \
 	  exit 1; }
+	@$(MAKE) --no-print-directory sbom
+
+sbom: $(AUDIT)/.installed  ## what the package brings with it, as CycloneDX, in dist/
+	@mkdir -p dist
+	@$(AUDIT)/bin/cyclonedx-py requirements requirements/runtime.txt --pyproject pyproject.toml \
+	  --mc-type library --output-reproducible --of JSON -o dist/slurm_sdk.cdx.json
+
+# Tools of their own, by hash, so that they change nothing of what they look at.
+$(AUDIT)/.installed: requirements/audit.txt $(BIN)/python
+	@$(PYTHON) -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip install --quiet --require-hashes -r requirements/audit.txt
+	@touch $@
+
+# Skipped, each held by tests of its own: B301 and B403 pickles (every one behind a check of trust),
+# B102 and B307 (code of the user's own), B108 (places that are named, not used), B310 (addresses of
+# the user's), B608 (SQL of our own words).
+audit: $(AUDIT)/.installed  ## known holes in what we depend on, and what bandit says of our code
+	$(AUDIT)/bin/bandit -q -r src -ll -s B102,B108,B301,B307,B310,B403,B608
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps -r $(LOCK)
+	@for module in kubernetes charts; do \
+	  (cd tests/bridge/$$module && go run golang.org/x/vuln/cmd/govulncheck@$(VULN) -scan module); \
+	done
 
 wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
-	rm -rf $(VENV) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* \
+	rm -rf $(VENV) $(AUDIT) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* \
 	  tests/unsteady.txt
 	find src tests examples benchmarks docs -name __pycache__ -type d -prune -exec rm -rf {} +
