@@ -33,6 +33,7 @@ def attach(cluster: Cluster, wanted: str) -> Any:
     jobs = make_jobs(cluster, run, metadata, ids)
     follow(cluster, jobs)
     for job in jobs:
+        job.found = True
         job.watch()
     cluster._watcher.refresh_run(run)
     if not metadata.get("parts"):

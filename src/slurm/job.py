@@ -88,6 +88,8 @@ class Job(JobView[T], Generic[T]):
         self._condition = locks.adopt(self._lock_name, self._condition)
         self.cluster = cluster
         self._watcher: Watcher | None = None
+        #: Whether it was found again and its scheduler was not asked yet.
+        self.found = False
         self._decoded: tuple[Any, BaseException | None] | None = None
         self._verdict: Verdict | None = None
         self._failure: Failure | None = None
@@ -309,6 +311,9 @@ class Job(JobView[T], Generic[T]):
         if not super().done():
             self.watch()
             self.cluster._watcher.refresh_run(self.run)
+            if self.found and self.evidence.status is None and not super().done():
+                self.found = False
+                self.cluster._watcher.poll_now()
             self._hear_out()
             if self.returned is not None:
                 self.returned.look()

@@ -114,6 +114,21 @@ class WorkflowContext(JobContext):
         return Path(self._run)
 
     @property
+    def workflow_job_dir(self) -> Path:
+        """`run_dir` as slurm-sdk 0.4 calls it."""
+        return self.run_dir
+
+    @property
+    def workflow_job_id(self) -> str:
+        """`job_id` as slurm-sdk 0.4 calls it."""
+        return self.job_id
+
+    @property
+    def tasks_dir(self) -> Path:
+        """The directory that holds the runs of all children."""
+        return self.run_dir / rundir.TASKS
+
+    @property
     def shared_dir(self) -> Path:
         """A directory for the workflow and all its children, made on first use."""
         own = "" if self.array_index is None else str(self.array_index)

@@ -18,6 +18,7 @@ import pytest
 from server import Sshd
 
 from slurm import Cluster, JobCancelled, PythonMismatch, errors, task, workflow
+from slurm.cli.doctor import checks
 from waiting import age, holds
 
 
@@ -275,3 +276,10 @@ def test_a_program_runs_there_and_accounting_answers(cluster: Cluster) -> None:
     while not (rows := cluster.accounting([job])) and time.monotonic() < deadline:
         time.sleep(0.5)
     assert [row.job_id for row in rows] == [job.id]
+
+
+def test_the_doctor_looks_over_ssh(cluster: Cluster) -> None:
+    found = {check.name: check for check in checks(cluster, False)}
+    assert "bad" not in {check.result for check in found.values()}
+    assert "on the cluster" in found["python"].text
+    assert "Slurm cluster " in found["scheduler"].text

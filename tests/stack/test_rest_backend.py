@@ -15,6 +15,7 @@ from rest_site import Site, topology
 
 from slurm import Cluster
 from slurm.api.backend import JobKey
+from slurm.cli.doctor import checks
 from slurm.errors import (
     CommandRefused,
     JobCancelled,
@@ -215,3 +216,9 @@ def await_file(path: Path) -> None:
     while not path.exists():
         assert time.monotonic() < end, path
         time.sleep(0.2)
+
+
+def test_the_doctor_looks_over_slurmrestd(cluster: Cluster) -> None:
+    found = {check.name: check for check in checks(cluster, True)}
+    assert "bad" not in {check.result for check in found.values()}
+    assert "Slurm cluster " in found["scheduler"].text and found["job"].result == "ok"
