@@ -43,7 +43,7 @@ def cancel(
     if not runs:
         raise UsageError("no run was named", hint="slurm ls shows them; slurm cancel last")
     for run in runs:
-        opened = open_run(common, run, ask=False)
+        opened = open_run(common, run)
         over = sum(job.settled for job in opened.jobs)
         asked = opened.cluster.cancel(opened.jobs, children=children)
         yield Cancelled(opened.run, asked, over)
