@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from slurm import Cluster, rundir, task
+from slurm import Cluster, rundir, task, workflow
 from slurm.api import whole
 from slurm.packaging.sdk import sdk_hash
+from waiting import until
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -93,3 +94,18 @@ def test_looking_costs_little(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
     for _ in range(20):
         assert whole.is_whole(path)
     assert (time.process_time() - begun) / 20 < 0.001
+
+
+@pytest.mark.parametrize("kind", ["retry", "workflow", "array"])
+def test_a_job_whose_directory_is_gone_is_cancelled_all_the_same(
+    kind: str, cluster: Cluster
+) -> None:
+    made = {
+        "retry": lambda: task(double.unwrapped, retry=1, hold=True)(1),
+        "workflow": lambda: workflow(double.unwrapped, hold=True)(1),
+        "array": lambda: task(double.unwrapped, retry=1, hold=True).map([1, 3]),
+    }[kind]()
+    shutil.rmtree(Path(cluster.base) / made.run)
+    made.cancel()
+    queue = cluster.backend.queue
+    until("the queue is empty of it", lambda: not [r for r in queue() if made.run in r.work_dir])

@@ -66,7 +66,9 @@ def _go_on(agent: Any, run: str, env: Dict[str, str]) -> List[Tuple[int, str]]:
 def stop(agent: Any, run: str, index: int) -> None:
     """Let a workflow submit nothing more."""
     path = os.path.join(agent.path(run), rundir.stop_name(index))
-    rundir.write_atomically(path, b"", sync=False)
+    # Where the run is gone, so is what its workflow would submit by.
+    with contextlib.suppress(FileNotFoundError):
+        rundir.write_atomically(path, b"", sync=False)
 
 
 def cancel_below(agent: Any, run: str, index: int) -> int:
