@@ -27,8 +27,8 @@ PIECES = (
     "\x85", "\u2028", "\u202e", "%", "%j", "%x", "\\", "\"", "'", "$(id)", "JobId=1 JobName=x",
     "UserId=root(0)",
     "   StdOut=/etc/shadow", "WorkDir=/", "JobState=COMPLETED", "COMPLETED", "0:0",
-    "CLUSTER: other", "1|root|COMPLETED", "Reason=None", "NodeName=n9", "idle", "äß", "\U0001f600", "x", "-",
-    "--", "\x1f\x1e", "\x1f\x1e\n", "\x1f\x1e1\x1f\x1eFAILED\x1f\x1e",
+    "CLUSTER: other", "1|root|COMPLETED", "Reason=None", "NodeName=n9", "idle", "äß", "\U0001f600",
+    "x", "-", "--", "\x1f\x1e", "\x1f\x1e\n", "\x1f\x1e1\x1f\x1eFAILED\x1f\x1e",
 )  # fmt: skip
 ANY = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=4)
 TEXT = st.lists(

@@ -67,6 +67,20 @@ def test_a_base_that_others_may_write_is_refused(tmp_path: Path, mode: int) -> N
     assert f"mode 0{mode:o}" in refused(base)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_base_below_a_folder_that_everybody_may_write_is_refused(
+    tmp_path: Path, depth: int
+) -> None:
+    """Somebody could put another base in its place while jobs wait."""
+    base = tmp_path / "a" / "b" / "base"
+    base.mkdir(parents=True)
+    above = base.parents[depth - 1]
+    above.chmod(0o1777)
+    agent(base).prepare_base()  # in a sticky one nobody moves what is ours
+    above.chmod(0o777)
+    assert f"{above} of user" in refused(base)
+
+
 @as_root
 def test_a_base_of_another_user_is_refused(tmp_path: Path) -> None:
     base = tmp_path / "base"

@@ -84,6 +84,12 @@ def check_base(base: str) -> None:
     """
     info = os.stat(base)
     _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
+    # Whoever may write a folder above it can put another base in its place while jobs wait.
+    above, at = os.path.realpath(base), ""
+    while above != at:
+        above, at = os.path.dirname(above), above
+        info = os.stat(above)
+        _check(above, info, (info.st_uid,), 0 if info.st_mode & stat.S_ISVTX else stat.S_IWOTH)
     # By name: a list of the base directory grows with every run, and this is asked for each.
     for name in BASE_FOLDERS:
         try:
