@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -166,18 +165,24 @@ def test_a_helper_outlives_questions_that_are_none(folder: Path, helper: str, wo
 
 @pytest.mark.attack
 def test_a_silent_question_holds_nobody_up_for_long(folder: Path, helper: str) -> None:
-    def silent() -> None:
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(helper)
-        time.sleep(5)
+    hold, let_go = os.pipe()
 
-    thread = threading.Thread(target=as_user, args=(WEB, silent))
-    thread.start()
-    began = time.monotonic()
+    def silent() -> None:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(helper)
+            os.read(hold, 1)
+
+    silents = [threading.Thread(target=as_user, args=(WEB, silent)) for _ in range(3)]
+    for thread in silents:
+        thread.start()
     said = as_user(WEB, lambda: Opener(helper).read(str(folder / "theirs"), VICTIM, 0).data)
     assert said == "b'words of theirs'"
-    assert time.monotonic() - began < 4
-    thread.join()
+    assert all(thread.is_alive() for thread in silents)  # none of them has said a word yet
+    os.write(let_go, b"x" * len(silents))
+    for thread in silents:
+        thread.join(30)
+    os.close(hold)
+    os.close(let_go)
 
 
 def test_the_helper_is_short_enough_to_be_read() -> None:
