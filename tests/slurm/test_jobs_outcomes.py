@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
 import subprocess
 import sys
 import textwrap
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,3 +249,25 @@ def test_the_settled_path_makes_no_scheduler_call(cluster: Cluster) -> None:
     assert cluster.submit(task(quick))().result(SOON) == 1
     # One sbatch; a slow machine may see the poll that comes seconds after a submission.
     assert scheduler.calls - before <= 2
+
+
+def test_polling_with_short_timeouts_ends_with_the_values(cluster: Cluster) -> None:
+    def number(x: int) -> int:
+        return x
+
+    polls = 0
+
+    def poll(ask: Callable[[], Any]) -> Any:
+        nonlocal polls
+        while True:
+            try:
+                return ask()
+            except TimeoutError:
+                polls += 1
+
+    array = cluster.submit(task(number)).map(range(12))
+    threads = concurrent.futures.ThreadPoolExecutor(4)
+    found = [threads.submit(poll, partial(job.result, timeout=0.02)) for job in array]
+    assert poll(partial(array.results, timeout=0.02, return_exceptions=True)) == list(range(12))
+    assert [one.result(SOON) for one in found] == list(range(12))
+    assert polls

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import os
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -67,3 +70,23 @@ def test_a_job_is_attached_by_another_cluster_object(cluster: Cluster) -> None:
     job = double(4)
     assert cluster.attach(job.run).result(timeout=60) == 8
     assert cluster.get_job(job.id).result(timeout=60) == 8
+
+
+def test_polling_with_short_timeouts_ends_with_the_values(cluster: Cluster) -> None:
+    polls = 0
+
+    def poll(ask: Callable[[], Any]) -> Any:
+        nonlocal polls
+        while True:
+            try:
+                return ask()
+            except TimeoutError:
+                polls += 1
+
+    array = double.map(range(12))
+    threads = concurrent.futures.ThreadPoolExecutor(4)
+    found = [threads.submit(poll, partial(job.result, timeout=0.02)) for job in array]
+    values = [2 * n for n in range(12)]
+    assert poll(partial(array.results, timeout=0.02, return_exceptions=True)) == values
+    assert [one.result(60) for one in found] == values
+    assert polls
