@@ -58,12 +58,12 @@ def run(tmp_path: Path, seconds: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_a_storm_of_calls_loses_nothing_and_hangs_nowhere(tmp_path: Path) -> None:
     run(tmp_path, 6)
 
 
 @pytest.mark.full
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 def test_a_long_storm_of_calls(tmp_path: Path) -> None:
     run(tmp_path, 60)

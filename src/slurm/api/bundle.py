@@ -14,6 +14,7 @@ MODULES = (
     "slurm.rundir.private",
     "slurm.rundir.pieces",
     "slurm.rundir.records",
+    "slurm.rundir.stamps",
     "slurm.model.ids",
     "slurm.model.states",
     "slurm.runner.batches",
