@@ -146,7 +146,9 @@ def _chosen(settings: Settings) -> dict[str, Any]:
     """The settings that differ from the defaults, and those that everybody sets."""
     given, plain = msgspec.to_builtins(settings), msgspec.to_builtins(Settings())
     keep = {key: value for key, value in given.items() if value != plain[key]}
-    return {"slurm": {"url": settings.slurm.url}, "namespaces": settings.namespaces, **keep}
+    slurm = {key: value for key, value in given["slurm"].items() if value != plain["slurm"][key]}
+    keep["slurm"] = {"url": settings.slurm.url, **slurm}
+    return {"slurm": keep.pop("slurm"), "namespaces": settings.namespaces, **keep}
 
 
 def _object(version: str, kind: str, metadata: dict[str, Any], **rest: Any) -> dict[str, Any]:
