@@ -37,7 +37,7 @@ DYNAMIC = frozenset(
 _GLOBAL = frozenset(("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL", "LOAD_NAME"))
 #: Who asks for a docstring.
 READERS = frozenset(("__doc__", "getdoc"))
-#: CO_HAS_DOCSTRING of Python 3.13.
+#: CO_HAS_DOCSTRING of Python 3.14.
 _HAS_DOCSTRING = 0x4000000
 _IMPORT_NAME = dis.opmap["IMPORT_NAME"]
 
@@ -90,7 +90,7 @@ def _consts(code: types.CodeType) -> tuple[object, ...]:
     consts = code.co_consts
     if not consts or not isinstance(consts[0], str) or not code.co_flags & inspect.CO_NEWLOCALS:
         return consts  # a class or a module keeps its docstring elsewhere
-    if sys.version_info >= (3, 13):
+    if sys.version_info >= (3, 14):
         has_docstring = bool(code.co_flags & _HAS_DOCSTRING)
     else:
         has_docstring = not _loads_first(code)
