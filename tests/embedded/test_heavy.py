@@ -173,7 +173,7 @@ def change(i: int, table: Any) -> tuple[float, float, int]:
 @pytest.mark.parametrize("how", ["items", "common"])
 @pytest.mark.parametrize("options", [{}, {"pack": 4}], ids=["array", "packed"])
 def test_items_share_the_pages_of_a_value_and_do_not_see_what_others_write(
-    cluster: Cluster, how: str, options: dict[str, int]
+    cluster: Cluster, how: str, options: dict[str, Any]
 ) -> None:
     table = numpy.ones(SIZE // 8)
     if how == "items":
@@ -241,7 +241,7 @@ def test_arrays_and_frames_of_all_kinds_arrive_as_they_were(cluster: Cluster, wa
 @pytest.mark.parametrize("way", ["job", "map", "packed", "executor"])
 def test_arrays_of_every_size_around_the_limits_arrive(cluster: Cluster, way: str) -> None:
     sizes = [n << 10 for n in (1, 63, 65, 100, 127, 129, 200, 255, 257, 600, 1023, 1025, 3000)]
-    values = [numpy.arange(size // 8) for size in sizes]
+    values: list[Any] = [numpy.arange(size // 8) for size in sizes]
     # One lies apart, the other does not.
     values += [[numpy.zeros(10 << 10), numpy.ones(size // 8)] for size in (1 << 17, 1 << 21)]
     if way == "job":
