@@ -106,7 +106,7 @@ class ArrayJob(Sequence[Job[T]]):
         """The jobs as they end."""
         self.watch()
         with self.cluster._waiting():
-            yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[arg-type, misc]
+            yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[misc]
 
     def partial_results(self) -> dict[int, T]:
         """The values that are there now, by position; nothing is waited for."""

@@ -171,13 +171,18 @@ class Job(JobView[T], Generic[T]):
         return bool(self._installed)
 
     # What `concurrent.futures` keeps its waiters in: it neither submits a job nor watches it.
-    @property  # type: ignore[override]
-    def _waiters(self) -> Waiters:
-        return Waiters(self, self._installed)
+    _installed: list[Any]
+    if TYPE_CHECKING:
+        _waiters: list[Any]  # as `as_completed` wants it of what it takes
+    else:
 
-    @_waiters.setter
-    def _waiters(self, installed: list[Any]) -> None:
-        self._installed = installed
+        @property
+        def _waiters(self) -> Waiters:
+            return Waiters(self, self._installed)
+
+        @_waiters.setter
+        def _waiters(self, installed: list[Any]) -> None:
+            self._installed = installed
 
     def __slurm_reference__(self) -> tuple[str, str, int]:
         """How this job stands in another call's arguments: its value is read on the cluster."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import random
 from collections.abc import Iterator
+from typing import Any
 
 _OPERATORS: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.BitXor, ast.BitOr)
 _COMPARISONS: tuple[type[ast.cmpop], ...] = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.NotEq)
@@ -121,6 +122,7 @@ def mutations(text: str) -> Iterator[str]:
         tree = ast.parse(text)
         node = [one for one in ast.walk(tree) if _is_changeable(one)][number]
         if isinstance(node, ast.Constant):
+            assert isinstance(node.value, int)
             node.value = node.value + 1
         elif isinstance(node, ast.BinOp):
             node.op = _next(_OPERATORS, node.op)
@@ -135,7 +137,7 @@ def _is_changeable(node: ast.AST) -> bool:
     return isinstance(node, (ast.BinOp, ast.Compare))
 
 
-def _next(kinds: tuple[type, ...], one: object) -> object:
+def _next(kinds: tuple[type, ...], one: object) -> Any:
     at = kinds.index(type(one)) if type(one) in kinds else -1
     return kinds[(at + 1) % len(kinds)]()
 

@@ -445,7 +445,7 @@ def main() -> None:
     loop = threading.Thread(target=lambda: asyncio.run(tasks(state, seed + 1000)))
     for worker in (*workers, loop):
         worker.start()
-    children = []
+    children: list[Any] = []
     while time.monotonic() < state.end:
         children.append(fork(state, seed + 5000 + len(children)))
         time.sleep(0.5)

@@ -54,7 +54,7 @@ def test_a_chain_in_a_batch_is_found_again(cluster: Cluster) -> None:
 
     for cached in (False, True):
         with cluster.batch():
-            last = add(add(1, 2), add(3, 4))
+            last = add(add(1, 2), add(3, 4))  # type: ignore[arg-type]
         assert (last.result(LIMIT), last.cached) == (10, cached)
 
 

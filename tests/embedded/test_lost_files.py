@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_looking_costs_little(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
 def test_a_job_whose_directory_is_gone_is_cancelled_all_the_same(
     kind: str, cluster: Cluster
 ) -> None:
-    made = {
+    made: Any = {
         "retry": lambda: task(double.unwrapped, retry=1, hold=True)(1),
         "workflow": lambda: workflow(double.unwrapped, hold=True)(1),
         "array": lambda: task(double.unwrapped, retry=1, hold=True).map([1, 3]),

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from answers import cancelled, count_of_all, dashboard, differing
-from slurm import Cluster, RunNotFound
+from slurm import Cluster, Job, RunNotFound
 from slurm.cli.doctor import checks
 from slurm.cli.frame import Common
 from states import bad, dies, flow, good, leaves, waits
@@ -33,8 +33,8 @@ def test_everybody_says_the_same_of_forty_jobs_in_every_state(
     cluster: Cluster, finished: Path
 ) -> None:
     end = str(finished)
-    over = [*(good(n) for n in range(5)), *(leaves(n) for n in (1, 3)), dies(), flow(1)]
-    over += [bad(1), bad(3), waits.with_options(time="3s")(end)]
+    over: list[Job[Any]] = [*(good(n) for n in range(5)), *(leaves(n) for n in (1, 3))]
+    over += [dies(), flow(1), bad(1), bad(3), waits.with_options(time="3s")(end)]
     maps = [bad.map(range(6)), good.map(range(4))]
     running = [waits(end) for _ in range(6)]
     until("the short jobs end", lambda: all(job.done() for job in over), 120)

@@ -46,7 +46,7 @@ def test_every_public_method_is_among_the_calls(kind: type, calls: dict[str, str
 
 def run(tmp_path: Path, seconds: float) -> None:
     seed = int(os.environ.get("STRESS_SEED", time.time()))
-    argv = [sys.executable, "-X", "dev", stress.__file__, tmp_path, str(seconds), str(seed)]
+    argv = [sys.executable, "-X", "dev", stress.__file__, str(tmp_path), str(seconds), str(seed)]
     done = subprocess.run(argv, capture_output=True, text=True)
     assert done.returncode == 0, f"seed {seed}: {done.stderr[-20000:]}"
     found = json.loads(done.stdout)

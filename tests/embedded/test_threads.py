@@ -51,7 +51,7 @@ def program(tmp_path: Path, text: str, *arguments: str) -> str:
     """Run a program to its end; returns what it printed."""
     path = tmp_path / "program.py"
     path.write_text(text)
-    argv = [sys.executable, "-X", "dev", path, tmp_path / "jobs", *arguments]
+    argv = [sys.executable, "-X", "dev", str(path), str(tmp_path / "jobs"), *arguments]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -372,7 +372,8 @@ def test_callbacks_belong_to_the_process_that_asked(tmp_path: Path) -> None:
 
     def child() -> bool:
         heard = threading.Event()
-        job.add_done_callback(lambda _: (note("child"), heard.set()))
+        job.add_done_callback(lambda _: note("child"))
+        job.add_done_callback(lambda _: heard.set())
         return job.result(WAIT) == 0.5 and heard.wait(WAIT)
 
     in_a_child(child)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from answers import cancelled, count_of_all, dashboard, differing
-from slurm import Cluster, RunNotFound
+from slurm import Cluster, Job, RunNotFound
 from slurm.cli.doctor import checks
 from slurm.cli.frame import Common
 from states import bad, dies, flow, good, leaves, waits
@@ -33,7 +34,7 @@ def finished(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.full
 def test_everybody_says_the_same_of_jobs_in_every_state(cluster: Cluster, finished: Path) -> None:
     end = str(finished)
-    over = [*(good(n) for n in range(3)), leaves(3), dies(), flow(1), bad(1)]
+    over: list[Job[Any]] = [*(good(n) for n in range(3)), leaves(3), dies(), flow(1), bad(1)]
     maps = [bad.map(range(6)), good.map(range(4))]
     running = [waits(end) for _ in range(4)]
     held = [good.with_options(hold=True)(n) for n in range(3)]

@@ -60,7 +60,7 @@ def submit(folder, *options):
 
 
 #: Of each text whether Slurm took it.
-TRIED = []
+TRIED: list[bool] = []
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def said(processes: Fresh, folder: Path, base: Path, seed: int) -> tuple[str, st
 
 def programs(*names: str) -> list[object]:
     """The programs; some of them in `make test`, all with `--full`."""
-    found = []
+    found = list[object]()
     for number, (case, mode) in enumerate(all_programs(*names)):
         marks = [] if number % _EACH == 0 else [pytest.mark.full]
         found.append(pytest.param(case, mode, id=f"{case.name}-{mode}", marks=marks))

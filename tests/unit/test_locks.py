@@ -145,14 +145,18 @@ def test_unasked_for_they_are_the_standard_librarys_own() -> None:
     )
 
 
+def waits(stop: threading.Event) -> None:
+    stop.wait(90)
+
+
 def test_a_callback_that_takes_long_keeps_its_thread_and_no_other() -> None:
     calls, stop, heard = DoneCalls(), threading.Event(), list[int]()
-    calls.run(lambda: stop.wait(90))
+    calls.run(lambda: waits(stop))
     for number in range(100):
         calls.run(lambda number=number: heard.append(number))
     until("the others were called", lambda: len(heard) == 100)
     assert heard == list(range(100))
-    calls.run(lambda: stop.wait(90))
+    calls.run(lambda: waits(stop))
     calls.run(lambda: heard.append(100))
     until("and once more", lambda: len(heard) == 101)
     stop.set()
@@ -163,7 +167,7 @@ def test_a_drain_has_a_bound_and_says_so() -> None:
     calls, stop = DoneCalls(), threading.Event()
     with calls.telling():
         assert not calls.drain(0)
-    calls.run(lambda: stop.wait(90))
+    calls.run(lambda: waits(stop))
     assert not calls.drain(0)
     stop.set()
     until("it is through", lambda: calls.drain(0))
