@@ -29,13 +29,15 @@ class EmbeddedScheduler:
     """This user's scheduler on this host, with the methods of its Slurm twin.
 
     It needs no start: each call finds the scheduler's process or starts one. Calls may come from
-    several threads and from forked processes, for nothing is kept between them.
+    several threads and from forked processes, for no connection is kept between them.
     """
 
     kind = "embedded"
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         self._environ = dict(os.environ if environ is None else environ)
+        #: What answered at a socket, and what the socket was then.
+        self._identity: tuple[object, Origin] | None = None
 
     def submit(self, script: str, env: Mapping[str, str], cwd: str) -> str:
         """Submit a script with `#SBATCH` lines; gives the job id.
@@ -62,11 +64,18 @@ class EmbeddedScheduler:
         return found
 
     def identify(self) -> Origin:
-        """Which queue this is: one that is made later gives the same ids again."""
-        settings = self.limits()
-        return Origin(
-            "embedded", "embedded", socket.gethostname(), str(settings.get("Instance") or "")
-        )
+        """Which queue this is: one that is made later gives the same ids again.
+
+        A scheduler that starts makes its socket again, so as long as that stays, it is the same.
+        """
+        known, before = self._identity, _stamp(find_place(self._environ))
+        if known is not None and before is not None and known[0] == before:
+            return known[1]
+        instance = str(self.limits().get("Instance") or "")
+        found = Origin("embedded", "embedded", socket.gethostname(), instance)
+        if before is not None and before == _stamp(find_place(self._environ)):
+            self._identity = before, found
+        return found
 
     def status(self, job_ids: Sequence[str]) -> list[JobStatus]:
         """The state of many jobs in one round trip; unknown ids are left out.
@@ -169,6 +178,15 @@ class EmbeddedScheduler:
             hint=f"see {place.log}",
             evidence=_tail(place.log),
         )
+
+
+def _stamp(place: Place) -> object:
+    """What changes when another process listens at a scheduler's socket; None: nobody does."""
+    try:
+        info = os.stat(place.socket)
+    except OSError:
+        return None
+    return place.socket, info.st_dev, info.st_ino, info.st_ctime_ns
 
 
 def _encode(verb: str, **fields: Any) -> bytes:
