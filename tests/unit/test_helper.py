@@ -71,10 +71,17 @@ def helper(folder: Path) -> Iterator[str]:
         process.wait(10)
 
 
+#: A child of another thread would keep this one's pipe open.
+FORKING = threading.Lock()
+
+
 def as_user(uid: int, do: Callable[[], Any]) -> str:
     """What a process of another user gets, or is refused."""
-    read, write = os.pipe()
-    pid = os.fork()
+    with FORKING:
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid:
+            os.close(write)
     if not pid:
         try:
             os.setgroups([])
@@ -89,7 +96,6 @@ def as_user(uid: int, do: Callable[[], Any]) -> str:
             os.write(write, said.encode())
         finally:
             os._exit(0)
-    os.close(write)
     with os.fdopen(read) as pipe:
         said = pipe.read()
     os.waitpid(pid, 0)
@@ -199,8 +205,8 @@ def test_the_units_are_hardened(unit: str, most: float) -> None:
     found = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     assert found, done.stdout + done.stderr
     assert float(found[1]) <= most
-    shown = (ROOT / "docs" / "dashboard.md").read_text()
-    assert f"`{unit}` | {found[1]}" in shown
+    shown = re.search(rf"`{unit}` \| ([0-9.]+)", (ROOT / "docs" / "dashboard.md").read_text())
+    assert shown and float(found[1]) <= float(shown[1])  # later releases of systemd say less
 
 
 def test_the_units_name_what_is_there() -> None:

@@ -207,7 +207,8 @@ def test_two_terms_do_not_end_the_waiting(script: Script) -> None:
 
 
 def test_term_to_the_whole_job_in_its_setup_is_recorded(script: Script) -> None:
-    process = script.start(RAN, setup=['touch "$RUN/ready"', "sleep 60"])
+    # One program, so that the signal does not come between two of them.
+    process = script.start(RAN, setup=["sh -c 'touch \"$RUN/ready\"; exec sleep 60'"])
     script.until("ready")
     os.killpg(process.pid, signal.SIGTERM)
     assert process.wait(LIMIT) == 143
