@@ -81,6 +81,36 @@ def test_a_base_below_a_folder_that_everybody_may_write_is_refused(
     assert f"{above} of user" in refused(base)
 
 
+@pytest.mark.parametrize("relative", [False, True])
+def test_a_link_to_a_base_lies_where_others_cannot_turn_it(tmp_path: Path, relative: bool) -> None:
+    """Scripts name the base as it was given: what a link on the way leads to can change."""
+    base, shared = tmp_path / "own" / "base", tmp_path / "shared"
+    base.mkdir(parents=True)
+    shared.mkdir()
+    link, second = shared / "jobs", tmp_path / "jobs"
+    link.symlink_to("../own/base" if relative else base)
+    second.symlink_to("shared/jobs" if relative else link)
+    for given in (link, second):
+        shared.chmod(0o755)
+        agent(given).prepare_base()
+        shared.chmod(0o1777)
+        agent(given).prepare_base()  # in a sticky one nobody turns what is ours
+        shared.chmod(0o777)
+        assert f"{shared} of user" in refused(given)
+
+
+@as_root
+def test_a_link_of_another_user_leads_to_no_base(tmp_path: Path) -> None:
+    base, shared = tmp_path / "base", tmp_path / "shared"
+    base.mkdir()
+    shared.mkdir()
+    shared.chmod(0o1777)
+    link = shared / "jobs"
+    link.symlink_to(base)
+    os.chown(link, OTHER, OTHER, follow_symlinks=False)
+    assert f"{link} is a link of user {OTHER}" in refused(link)
+
+
 @as_root
 def test_a_base_of_another_user_is_refused(tmp_path: Path) -> None:
     base = tmp_path / "base"

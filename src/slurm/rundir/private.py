@@ -9,7 +9,10 @@ from slurm.rundir.names import BASE_FOLDERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, List
+
+#: Links on the way to a file, as many as the kernel follows.
+_MOST_LINKS = 40
 
 
 class Untrusted(Exception):
@@ -84,18 +87,50 @@ def check_base(base: str) -> None:
     """
     info = os.stat(base)
     _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
-    # Whoever may write a folder above it can put another base in its place while jobs wait.
-    above, at = os.path.realpath(base), ""
-    while above != at:
-        above, at = os.path.dirname(above), above
-        info = os.stat(above)
-        _check(above, info, (info.st_uid,), 0 if info.st_mode & stat.S_ISVTX else stat.S_IWOTH)
+    # Whoever may write a folder above it, or above a link on the way to it, can put another base in
+    # its place while jobs wait.
+    for folder in _folders_on_the_way(base):
+        above = os.stat(folder)
+        _check(folder, above, (above.st_uid,), 0 if above.st_mode & stat.S_ISVTX else stat.S_IWOTH)
     # By name: a list of the base directory grows with every run, and this is asked for each.
     for name in BASE_FOLDERS:
         try:
             check_place(os.path.join(base, name))
         except FileNotFoundError:
             continue
+
+
+def _folders_on_the_way(path: str) -> "List[str]":
+    """The folders in which the names of a path are looked up; those of the links on it, too.
+
+    A link of another user in a folder that everybody may write is refused: its owner can turn it.
+    """
+    found = []  # type: List[str]
+    at, names, links = "/", os.path.abspath(path).split("/")[::-1], 0
+    while names:
+        name = names.pop()
+        if name in ("", "."):
+            continue
+        if name == "..":
+            at = os.path.dirname(at)
+            continue
+        if at not in found:
+            found.append(at)
+        inner = os.path.join(at, name)
+        info = os.lstat(inner)
+        if not stat.S_ISLNK(info.st_mode):
+            at = inner
+            continue
+        links += 1
+        if links > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        above = os.stat(at)
+        if above.st_mode & stat.S_IWOTH:
+            _check(inner, info, (os.getuid(), 0, above.st_uid), 0)
+        target = os.readlink(inner)
+        at = "/" if target.startswith("/") else at
+        names += target.split("/")[::-1]
+    return found
 
 
 def _is_own_group(gid: int) -> bool:
