@@ -138,13 +138,16 @@ class SlurmRest:
         self.controller.stop()
 
     def write_token(self, life: float = 86400) -> None:
-        """A token as `scontrol token` makes it; a negative life has run out already."""
+        """Give the bridge a token; a negative life has run out already."""
+        self.token_file.write_bytes(self.token("root", life) + b"\n")
+
+    def token(self, user: str, life: float = 86400) -> bytes:
+        """A token as `scontrol token` makes it."""
         now = int(time.time())
         head, claims = {"alg": "HS256", "typ": "JWT"}, {"exp": int(now + life), "iat": now - 1}
-        text = b".".join(_coded(json.dumps(p).encode()) for p in (head, {**claims, "sun": "root"}))
+        text = b".".join(_coded(json.dumps(p).encode()) for p in (head, {**claims, "sun": user}))
         key = (self.folder / "etc" / "jwt.key").read_bytes()
-        signed = text + b"." + _coded(hmac.new(key, text, hashlib.sha256).digest())
-        self.token_file.write_bytes(signed + b"\n")
+        return text + b"." + _coded(hmac.new(key, text, hashlib.sha256).digest())
 
 
 def _coded(data: bytes) -> bytes:

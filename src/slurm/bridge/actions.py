@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slurm.bridge.allotment import Allotment
 from slurm.bridge.kube_types import Pod
 from slurm.bridge.translation import Claim
 from slurm.model.states import JobState
@@ -19,6 +20,8 @@ class JobView:
     nodes: tuple[str, ...] = ()
     reason: str = ""
     start: int | None = None
+    # What it has on each node; None before Slurm was asked.
+    has: Allotment | None = None
 
     @property
     def live(self) -> bool:

@@ -151,7 +151,7 @@ def validate(question: Question, settings: Settings, bridge: str) -> Answer:
         return _refusal(
             ["a pod placed by Slurm cannot be resized: its node was chosen for its size"]
         )
-    return _refusal(_changes(pod, old, settings))
+    return _refusal(_changes(question, old, settings))
 
 
 def _left_alone(question: Question) -> bool:
@@ -194,6 +194,11 @@ def _unsupported(pod: Pod, settings: Settings) -> list[str]:
         rule = getattr(affinity, name) if affinity else None
         if rule and rule.requiredDuringSchedulingIgnoredDuringExecution:
             wrong.append(f"required {name}: Slurm does not know of it; use preferred, or exclusive")
+    if (grace := spec.terminationGracePeriodSeconds or 0) > settings.longest_grace:
+        wrong.append(
+            f"terminationGracePeriodSeconds {grace}: the pod would outlive its job; "
+            f"at most {settings.longest_grace:g}"
+        )
     ports = [p for c in spec.containers for p in c.ports if p.hostPort]
     if ports and settings.mode == "direct":
         wrong.append("hostPort: in direct mode nobody checks that it is free on the node")
@@ -209,8 +214,9 @@ def _contradiction(pod: Pod, annotations: Mapping[str, str], settings: Settings)
     return []
 
 
-def _changes(pod: Pod, old: Pod, settings: Settings) -> list[str]:
+def _changes(question: Question, old: Pod, settings: Settings) -> list[str]:
     """What an update changes that only the bridge may change."""
+    pod = question.pod
     wrong = []
     for label in sorted(RESERVED_LABELS):
         if pod.metadata.labels.get(label) != old.metadata.labels.get(label):
@@ -222,6 +228,8 @@ def _changes(pod: Pod, old: Pod, settings: Settings) -> list[str]:
             wrong.append(f"annotation {name} is the bridge's own")
     if GATE in old.gates and GATE not in pod.gates:
         wrong.append(f"gate {GATE} is removed when Slurm has placed the pod")
+    if FINALIZER in old.metadata.finalizers and FINALIZER not in pod.metadata.finalizers:
+        wrong.append(f"finalizer {FINALIZER} is removed when the pod has stopped")
     wanted, had = asked(now), asked(before)
     changed = {name for name in {*wanted, *had} if wanted.get(name) != had.get(name)}
     wrong += [
@@ -231,7 +239,8 @@ def _changes(pod: Pod, old: Pod, settings: Settings) -> list[str]:
     ]
     if not changed:
         return wrong
-    who = Requester(pod.metadata.namespace, pod.spec.serviceAccountName or "default")
+    account_of = pod.spec.serviceAccountName or "default"
+    who = Requester(pod.metadata.namespace, account_of, question.user, question.groups)
     user, account, own = now.get(USER, ""), now.get(ACCOUNT, ""), settings.slurm.partition or ""
     beyond = possible(settings.identity, who, user, account, now, own)
     wrong += [*problems(now), *_contradiction(pod, now, settings), *([beyond] if beyond else [])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from slurm.bridge.kube_types import Node, Pod, Requirement, Taint, Term, Toleration
+from slurm.bridge.quantities import whole
 
 _KEEPS_OUT = ("NoSchedule", "NoExecute")
 
@@ -56,10 +57,11 @@ def _holds(rule: Requirement, values: dict[str, str]) -> bool:
         case "DoesNotExist":
             return value is None
         case "Gt" | "Lt":
-            if value is None or not value.lstrip("-").isdigit():
+            # The API server takes any text for a number; kube-scheduler lets it match nothing.
+            there, limit = whole(value), whole(rule.values[0] if rule.values else "")
+            if there is None or limit is None:
                 return False
-            limit = int(rule.values[0])
-            return int(value) > limit if rule.operator == "Gt" else int(value) < limit
+            return there > limit if rule.operator == "Gt" else there < limit
         case _:
             # A rule of a later Kubernetes: kube-scheduler decides.
             return True

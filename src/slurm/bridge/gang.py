@@ -24,6 +24,7 @@ from slurm.bridge.actions import (
     Submit,
     Tell,
 )
+from slurm.bridge.allotment import outside, too_small
 from slurm.bridge.feasibility import objection
 from slurm.bridge.grouping import Gang
 from slurm.bridge.kube_types import Node, Pod
@@ -104,6 +105,10 @@ class World:
     direct: bool = False
     # Whether the pods came so lately that the job may start at once: nothing is said of waiting.
     early: bool = False
+    # Kubernetes' resources that are generic resources of Slurm.
+    gres: Mapping[str, str] = field(default_factory=dict)
+    # Seconds that a pod may take to stop; whoever deletes it may have given it years.
+    longest_grace: float = 600.0
 
 
 def job_of(pod: Pod) -> int | None:
@@ -226,9 +231,14 @@ def _apply(
     message = f"Slurm job {number}: {_words(job)}"
     for pod in placed:
         if pod.metadata.deletionTimestamp is not None:
+            grace = pod.metadata.deletionGracePeriodSeconds or 0
+            if for_placed in (E, X) and grace > world.longest_grace:
+                yield Evict(pod, reason, message, unproved=job is None)
             continue  # it is leaving already
         if for_placed is E:
             yield Evict(pod, reason, message, unproved=job is None)
+        elif job and len(job.nodes) < len(placed) and outside(pod, job.nodes, world.nodes):
+            yield Evict(pod, "SlurmGaveBack", f"Slurm job {number} does not have its node any more")
         elif for_placed is X:
             yield Expire(pod, reason, message)
         elif pod.metadata.uid in world.unbound:
@@ -261,6 +271,8 @@ def _place(
     chosen: list[tuple[Pod, str]] = []
     for pod, name in zip(waiting, free):  # noqa: B905 - a job may have more nodes than pods now
         wrong = _unusable(pod, name, world.nodes.get(name))
+        if less := too_small(pod, job.has, world.gres) if job.has else None:
+            wrong = f"somebody changed the job: {less}"
         if wrong:
             yield Tell(waiting, "NodeRefused", f"Slurm job {job.id} got node {name}: {wrong}")
             yield Mark(waiting, None)

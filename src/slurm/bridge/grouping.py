@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 from slurm.bridge.kube_types import Pod, PodGroup
 from slurm.bridge.names import (
+    ACCOUNT,
     JOB_INDEX,
     LWS_GROUP,
     LWS_SIZE,
     LWS_WORKER_INDEX,
     POD_GROUP_LABEL,
+    USER,
 )
 from slurm.bridge.parameters import fields
+from slurm.bridge.quantities import whole
 from slurm.model.hostlist import host_order
 
 
@@ -33,19 +36,32 @@ class Gang:
 def gang_key(pod: Pod, groups: Mapping[str, int | None]) -> str:
     """The key of a pod's gang. Namespaces are part of it: two groups of one name never meet.
 
+    So is who the pod is to Slurm: nobody gets another's identity by a label that names their group.
     A Job's and a JobSet's pods start one by one, as Kubernetes would start them.
     """
+    group = _group_key(pod)
+    if group is None or (group.startswith("podgroup/") and groups.get(group, 1) == 0):
+        # A group without a gang policy is no gang.
+        return f"pod/{pod.metadata.uid}"
+    given = pod.metadata.annotations
+    return f"{group}:{given.get(USER, '')}:{given.get(ACCOUNT, '')}"
+
+
+def group_of(key: str) -> str:
+    """The group that a gang is of, whoever its pods are to Slurm."""
+    return key.partition(":")[0]
+
+
+def _group_key(pod: Pod) -> str | None:
     meta = pod.metadata
     name = pod.spec.schedulingGroup.podGroupName if pod.spec.schedulingGroup else ""
     if name:
-        key = f"podgroup/{meta.namespace}/{name}"
-        # A group without a gang policy is no gang.
-        return f"pod/{meta.uid}" if groups.get(key, 1) == 0 else key
+        return f"podgroup/{meta.namespace}/{name}"
     if label := meta.labels.get(POD_GROUP_LABEL):
         return f"coscheduling/{meta.namespace}/{label}"
-    if (group := meta.labels.get(LWS_GROUP)) and meta.annotations.get(LWS_SIZE, "").isdigit():
+    if (group := meta.labels.get(LWS_GROUP)) and whole(meta.annotations.get(LWS_SIZE)) is not None:
         return f"lws/{meta.namespace}/{group}"
-    return f"pod/{meta.uid}"
+    return None
 
 
 def gang_of(key: str, pods: Iterable[Pod], groups: Mapping[str, int | None]) -> Gang:
@@ -67,17 +83,20 @@ def _least(key: str, members: tuple[Pod, ...], groups: Mapping[str, int | None])
     if kind == "pod" or not members:
         return 1
     if kind == "lws":
-        return int(members[0].metadata.annotations[LWS_SIZE])
-    return groups.get(key)
+        return whole(members[0].metadata.annotations.get(LWS_SIZE))
+    return groups.get(group_of(key))
 
 
-def least_members(group: PodGroup) -> int:
-    """How many pods of a PodGroup must start together; 0 where it is no gang. Both kinds."""
+def least_members(group: PodGroup) -> int | None:
+    """How many pods of a PodGroup must start together; 0 where it is no gang. Both kinds.
+
+    None where it says no number: such a group starts nothing.
+    """
     policy = group.spec.get("schedulingPolicy")
     if isinstance(policy, dict):
         gang = policy.get("gang")
-        return int(gang.get("minCount") or 1) if isinstance(gang, dict) else 0
-    return int(group.spec.get("minMember") or 1)
+        return whole(gang.get("minCount") or 1) if isinstance(gang, dict) else 0
+    return whole(group.spec.get("minMember") or 1)
 
 
 def _order(pod: Pod) -> tuple[object, ...]:

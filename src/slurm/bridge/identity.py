@@ -67,20 +67,42 @@ def possible(
     """Why no rule for this namespace and service account gives this identity these wishes; or "".
 
     It is asked where annotations change, and again before a job is submitted, in case something
-    got past admission.
+    got past admission; then nobody knows any more who created the pod.
     """
     giving = [
         rule
-        for rule in rules
-        if fnmatchcase(who.namespace, rule.namespace)
-        and fnmatchcase(who.service_account, rule.service_account)
-        and user in (rule.user, *rule.allow_users)
+        for rule in _candidates(rules, who)
+        if user in (rule.user, *rule.allow_users)
         and account in (rule.account, *rule.allow_accounts)
     ]
     if not giving or not user:
         return f"no rule here gives Slurm user {user[:80]!r} with account {account[:80]!r}"
     wrong = [list(_beyond(rule, asked(annotations), partition)) for rule in giving]
     return "" if [] in wrong else "; ".join(wrong[0])
+
+
+def _candidates(rules: Sequence[Rule], who: Requester) -> Iterator[Rule]:
+    """The rules that can have decided: the first for this person, and the first for everybody.
+
+    Where the person is not known, all persons' rules before the one for everybody. No later one
+    counts, however much it allows.
+    """
+    found = False
+    for rule in rules:
+        if not _place_fits(rule, who):
+            continue
+        if not (rule.users or rule.groups):
+            yield rule
+            return
+        if not who.user or (not found and _fits(rule, who)):
+            found = True
+            yield rule
+
+
+def _place_fits(rule: Rule, who: Requester) -> bool:
+    return fnmatchcase(who.namespace, rule.namespace) and fnmatchcase(
+        who.service_account, rule.service_account
+    )
 
 
 def _beyond(rule: Rule, wanted: Mapping[str, str], partition: str) -> Iterator[str]:
@@ -106,10 +128,8 @@ def _beyond(rule: Rule, wanted: Mapping[str, str], partition: str) -> Iterator[s
 
 def _fits(rule: Rule, who: Requester) -> bool:
     by_person = not rule.users and not rule.groups
-    return (
-        fnmatchcase(who.namespace, rule.namespace)
-        and fnmatchcase(who.service_account, rule.service_account)
-        and (by_person or who.user in rule.users or bool(set(who.groups) & set(rule.groups)))
+    return _place_fits(rule, who) and (
+        by_person or who.user in rule.users or bool(set(who.groups) & set(rule.groups))
     )
 
 

@@ -144,6 +144,7 @@ class PodSpec(Struct, frozen=True):
     topologySpreadConstraints: list[Spread] = field(default_factory=list)
     resourceClaims: list[Any] = field(default_factory=list)
     activeDeadlineSeconds: int | None = None
+    terminationGracePeriodSeconds: int | None = None
     schedulingGroup: SchedulingGroup | None = None
 
 

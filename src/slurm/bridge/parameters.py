@@ -12,10 +12,12 @@ from slurm.bridge.quantities import mebibytes_up, whole_up
 from slurm.bridge.sizes import read_gres
 from slurm.errors import OptionError, nearest
 from slurm.model import option_values
+from slurm.model.hostlist import expand_hostlist
 from slurm.model.units import parse_duration
 
 Value = str | int | bool | dict[str, object] | list[str]
 _LONGEST = 1024
+_MOST_HOSTS = 1000
 _MOST = 2**31 - 1
 
 
@@ -115,7 +117,12 @@ def _sentence(text: str) -> Value:
 
 
 def _hosts(text: str) -> Value:
-    return option_values.hosts(text, "exclude")
+    """Few enough that expanding them costs nothing: it is done at each look at the pod."""
+    try:
+        expand_hostlist(text, _MOST_HOSTS)
+    except ValueError as error:
+        raise ValueError(f"{error}; name at most {_MOST_HOSTS} nodes, such as n[1-3]") from None
+    return text
 
 
 @dataclass(frozen=True)

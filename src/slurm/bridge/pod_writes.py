@@ -118,10 +118,12 @@ class PodWrites:
         ops = [*same_pod(pod), {"op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1}]
         return await self._patch(pod, ops)
 
-    async def evict(self, pod: Pod, reason: str, message: str) -> None:
-        """Say why on the pod, then delete it, and only it."""
+    async def evict(self, pod: Pod, reason: str, message: str, longest: int) -> None:
+        """Say why on the pod, then delete it, and only it; it gets `longest` seconds at most."""
         await self.condition(pod, "DisruptionTarget", "True", reason, message)
-        await self.delete(pod)
+        leaving = pod.metadata.deletionGracePeriodSeconds
+        asked = leaving if leaving is not None else pod.spec.terminationGracePeriodSeconds or 0
+        await self.delete(pod, grace=longest if asked > longest else None)
 
     async def delete(self, pod: Pod, *, grace: int | None = None) -> None:
         """Delete this pod; grace 0 where no kubelet is there to do it."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from decimal import ROUND_CEILING, Decimal
 
+# What others write as a number; longer ones, and digits of other scripts, are none.
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 _FORM = re.compile(r"^([+-]?[0-9]*\.?[0-9]+)([eE][+-]?[0-9]{1,3}|[A-Za-z]{0,2})$")
 _SCALE = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
@@ -24,6 +26,12 @@ def quantity(text: str | int | float) -> Decimal:
     if unit[:1] in "eE" and unit[1:].lstrip("+-").isdigit():
         return number.scaleb(int(unit[1:]))
     raise ValueError(f"{text!r} has an unknown unit {unit!r}")
+
+
+def whole(text: object) -> int | None:
+    """The whole number that somebody wrote, or None for any other text."""
+    shown = str(text)
+    return int(shown) if _WHOLE.fullmatch(shown) else None
 
 
 def whole_up(text: str | int | float) -> int:

@@ -28,7 +28,7 @@ from slurm.bridge.actions import (
 from slurm.bridge.brakes import Breaker
 from slurm.bridge.feasibility import infeasible
 from slurm.bridge.gang import World, decide, job_of
-from slurm.bridge.grouping import gang_key, gang_of
+from slurm.bridge.grouping import gang_key, gang_of, group_of
 from slurm.bridge.identity import Requester, possible
 from slurm.bridge.jobs_view import JobsView
 from slurm.bridge.kube import KubeError
@@ -142,7 +142,8 @@ class Scheduler:
         for pod in [p for pods in list(self._gangs.values()) for p in pods.values()]:
             if gang_key(pod, self.groups) != self._gang_of.get(pod.metadata.uid):
                 self.pod_changed(pod, pod)
-        self._wake_gang(key)
+        for gang in [k for k in self._gangs if group_of(k) == key]:
+            self._wake_gang(gang)
 
     def _put(self, pod: Pod) -> None:
         """Take in what a write returned, where no cache does."""
@@ -186,10 +187,13 @@ class Scheduler:
                 raise Later("Slurm does not answer")
             for action in decide(self.world(key)):
                 await self._do(key, action)
-        except (Later, SlurmError) as error:
+        except Exception as error:
+            # Broad: whatever one pod holds, it must not stop all the others.
             pause = self._pause[key] = min(_LONGEST_PAUSE, self._pause.get(key, 0.1) * 2)
             if isinstance(error, SlurmError):
                 log.warning("%s: %s", key, error.message)
+            elif not isinstance(error, Later):
+                log.error("%s", key, exc_info=error)
             if isinstance(error, RestRefused):
                 await self._say_refused(key, error)
             # A lease that was renewed late has not been lost, and nobody else wakes the gang.
@@ -239,6 +243,8 @@ class Scheduler:
             settled=settled,
             direct=direct,
             early=early,
+            gres=self.settings.nodes.gres,
+            longest_grace=self.settings.longest_grace,
         )
 
     def _stuck(self, pod: Pod) -> bool:
@@ -333,12 +339,14 @@ class Scheduler:
 
     def _check_wishes(self, pods: tuple[Pod, ...]) -> None:
         """Admission wrote who the pods are; somebody may have got past it."""
+        # The first pod's wishes are those of the job: each pod must be allowed to have them.
+        wishes = pods[0].metadata.annotations
         for pod in pods:
             meta = pod.metadata
             who = Requester(meta.namespace, pod.spec.serviceAccountName or "default")
             user, account = meta.annotations.get(USER, ""), meta.annotations.get(ACCOUNT, "")
             own = self.settings.slurm.partition or ""
-            wrong = possible(self.settings.identity, who, user, account, meta.annotations, own)
+            wrong = possible(self.settings.identity, who, user, account, wishes, own)
             if wrong:
                 raise RestRefused(f"{pod.key}: {wrong}")
 
@@ -365,7 +373,7 @@ class Scheduler:
         if not allowed:
             raise Later("the breaker stops evictions")
         self.writes.event(pod, reason, message, "Warning")
-        await self.writes.evict(pod, reason, message)
+        await self.writes.evict(pod, reason, message, int(self.settings.longest_grace))
         self.metrics.evictions.labels(reason=reason).inc()
 
     # ---- time ------------------------------------------------------------------------------------

@@ -104,6 +104,8 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
     bind_timeout: float = 300.0
     # Seconds beyond its grace that a deleted pod may stay on a node that is gone or silent.
     stuck_after: float = 60.0
+    # Seconds that a pod may take to stop: so long it can be there when its job has ended.
+    longest_grace: float = 600.0
     lease_seconds: float = 15.0
     namespace: str = "slurm-bridge"
     lease: str = "slurm-bridge"

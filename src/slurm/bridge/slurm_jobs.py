@@ -16,6 +16,7 @@ from typing import Any
 
 from slurm.api.rest_client import JOB_NOT_FOUND, RestClient, number_of
 from slurm.bridge.actions import JobView
+from slurm.bridge.allotment import read_allotment
 from slurm.bridge.metrics import Metrics
 from slurm.bridge.nodes import Shape, SlurmNode
 from slurm.bridge.translation import SLEEPER, read_claim
@@ -160,6 +161,7 @@ class SlurmJobs:
                 tuple(expand_hostlist(nodes)),
                 str(row.get("state_reason") or ""),
                 start or None,
+                read_allotment(row),
             )
 
     async def submit(self, description: Mapping[str, Any]) -> int:

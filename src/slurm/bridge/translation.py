@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from slurm.bridge.grouping import group_of
 from slurm.bridge.kube_types import Amounts, Container, Pod, Resources
 from slurm.bridge.names import ACCOUNT, USER
 from slurm.bridge.parameters import fields
@@ -152,7 +153,7 @@ def _all_excluded(wished: object, computed: Sequence[str]) -> list[str]:
 
 def _job_name(gang: str, first: Pod) -> str:
     kind, _, rest = gang.partition("/")
-    return (first.key if kind == "pod" else rest)[:_NAME_LENGTH]
+    return (first.key if kind == "pod" else group_of(rest))[:_NAME_LENGTH]
 
 
 def _asked(container: Container) -> dict[str, Decimal]:

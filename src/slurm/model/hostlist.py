@@ -15,22 +15,22 @@ _NAME = r"[A-Za-z0-9_.-]+"
 _LAST_NUMBER = r"(?P<prefix>.*?)(?P<number>[0-9]{1,15})(?P<suffix>[^0-9]*)"
 
 
-def expand_hostlist(text: str) -> list[str]:
+def expand_hostlist(text: str, most: int = MOST_HOSTS) -> list[str]:
     """The names that a host list stands for, each once, in the order of the text.
 
     Zero padding and several brackets in one name are understood; an empty text is no names.
-    Raises `ValueError` for anything else, and for a list of more than `MOST_HOSTS` names.
+    Raises `ValueError` for anything else, and for a list of more than `most` names.
     """
     names: dict[str, None] = {}
-    room = MOST_HOSTS
+    room = most
     for term in _split_terms(text):
-        pieces = _expand_term(term, text)
+        pieces = _expand_term(term, text, most)
         count = 1
         for choices in pieces:
             count *= len(choices)
         room -= count
         if room < 0:
-            raise ValueError(f"host list names more than {MOST_HOSTS} hosts: {text[:80]!r}")
+            raise ValueError(f"host list names more than {most} hosts: {text[:80]!r}")
         names.update(dict.fromkeys("".join(parts) for parts in itertools.product(*pieces)))
     return list(names)
 
@@ -52,24 +52,27 @@ def _split_terms(text: str) -> list[str]:
     return [*terms, text[start:].strip()]
 
 
-def _expand_term(term: str, text: str) -> list[list[str]]:
+def _expand_term(term: str, text: str, most: int) -> list[list[str]]:
     """The choices for each piece of one name: `r[1-2]n5` gives `[["r"], ["1", "2"], ["n5"]]`."""
     piece = re.compile(_PIECE)
     pieces: list[list[str]] = []
-    at = 0
+    at, count = 0, 1
     while at < len(term):
         match = piece.match(term, at)
         if match is None:
             raise ValueError(f"{term[at:][:20]!r} is not part of a host name in {text[:80]!r}")
         ranges = match["ranges"]
-        pieces.append([match["text"]] if ranges is None else _expand_ranges(ranges, text))
+        # Many brackets multiply: each is held to what is left, before its numbers are made.
+        left = most // count
+        pieces.append([match["text"]] if ranges is None else _expand_ranges(ranges, text, left))
+        count *= len(pieces[-1])
         at = match.end()
     if not pieces:
         raise ValueError(f"a name is empty in host list {text[:80]!r}")
     return pieces
 
 
-def _expand_ranges(ranges: str, text: str) -> list[str]:
+def _expand_ranges(ranges: str, text: str, most: int) -> list[str]:
     """The numbers of one bracket, padded as its first number is."""
     numbers: list[str] = []
     for part in ranges.split(","):
@@ -78,8 +81,10 @@ def _expand_ranges(ranges: str, text: str) -> list[str]:
             raise ValueError(f"{part[:20]!r} is not a range of numbers in {text[:80]!r}")
         first = match["first"]
         low, high = int(first), int(match["last"] or first)
-        if high < low or high - low >= MOST_HOSTS or len(numbers) > MOST_HOSTS:
-            raise ValueError(f"{part!r} is backwards or too long in host list {text[:80]!r}")
+        if high < low:
+            raise ValueError(f"{part!r} is backwards in host list {text[:80]!r}")
+        if len(numbers) + high - low >= most:
+            raise ValueError(f"{part!r} is too long, or one of too many, in {text[:80]!r}")
         numbers += [str(number).zfill(len(first)) for number in range(low, high + 1)]
     return numbers
 
