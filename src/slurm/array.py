@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from slurm import errors
 from slurm.job import Job
+from slurm.waiters import checked_timeout
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -85,6 +86,7 @@ class ArrayJob(Sequence[Job[T]]):
             raise errors.OptionError(
                 f"order={order!r} is not known", hint="write 'items' or 'completed'"
             )
+        timeout = checked_timeout(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         values: list[Any] = []
         for job in self._jobs if order == "items" else self.as_completed(timeout):
@@ -104,9 +106,10 @@ class ArrayJob(Sequence[Job[T]]):
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[T]]:
         """The jobs as they end."""
+        seconds = checked_timeout(timeout)
         self.watch()
         with self.cluster._waiting():
-            yield from concurrent.futures.as_completed(self._jobs, timeout)  # type: ignore[misc]
+            yield from concurrent.futures.as_completed(self._jobs, seconds)  # type: ignore[misc]
 
     def partial_results(self) -> dict[int, T]:
         """The values that are there now, by position; nothing is waited for."""
@@ -114,9 +117,10 @@ class ArrayJob(Sequence[Job[T]]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until all are over; True if all succeeded."""
+        seconds = checked_timeout(timeout)
         self.watch()
         with self.cluster._waiting():
-            concurrent.futures.wait(self._jobs, timeout)
+            concurrent.futures.wait(self._jobs, seconds)
         return self.done() and all(job.succeeded for job in self._jobs)
 
     def __await__(self) -> Generator[Any, None, list[T]]:

@@ -28,6 +28,7 @@ from slurm.runner.cache import point
 from slurm.runner.callbacks import Hooks
 from slurm.runner.run import settle
 from slurm.runner.values import dumps, loads
+from slurm.waiters import checked_timeout
 from slurm.workflow import Workflow
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ class DebugJob(Job[T]):
 
     def result(self, timeout: float | None = None) -> T:
         """The value; the function's exception comes with its own traceback."""
+        checked_timeout(timeout)
         self.done()
         assert self._decoded is not None
         value, error = self._decoded

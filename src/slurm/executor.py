@@ -42,6 +42,7 @@ from slurm.packaging.function import (
 )
 from slurm.runner import block as block_runner
 from slurm.task import Task
+from slurm.waiters import checked_timeout
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -138,7 +139,8 @@ class Executor(concurrent.futures.Executor):
         for name, number in (("chunksize", chunksize), ("buffersize", buffersize)):
             if number is not None and number < 1:
                 raise errors.UsageError(f"{name}={number} is not 1 or more")
-        end = None if timeout is None else time.monotonic() + timeout
+        seconds = checked_timeout(timeout)
+        end = None if seconds is None else time.monotonic() + seconds
         calls = zip(*iterables, strict=False)
         if chunksize == 1:
             futures = (self._submit(fn, Call(args, {}), chunk=False) for args in calls)

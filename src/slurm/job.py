@@ -23,7 +23,7 @@ from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
 from slurm.runner.values import loads
-from slurm.waiters import Waiters
+from slurm.waiters import Waiters, checked_timeout
 from slurm.watched import Notes
 
 if TYPE_CHECKING:
@@ -276,11 +276,12 @@ class Job(JobView[T], Generic[T]):
         return self.result()
 
     def _await(self, timeout: float | None) -> None:
+        seconds = checked_timeout(timeout)
         if super().done():
             return
         self.watch()
         with self.cluster._waiting():
-            if self._is_over_within(timeout):
+            if self._is_over_within(seconds):
                 return
             # The files may tell more than was read of them so far.
             with contextlib.suppress(errors.SlurmError, OSError):

@@ -15,6 +15,7 @@ from slurm.donecalls import done_calls
 from slurm.job import Job
 from slurm.model.states import JobState
 from slurm.packed_run import FAILED, OPEN, VALUE, PackedRun, PackJob
+from slurm.waiters import checked_timeout
 
 T = TypeVar("T")
 
@@ -115,7 +116,8 @@ class PackedArray(ArrayJob[T]):
 
     def as_completed(self, timeout: float | None = None) -> Iterator[Job[T]]:
         """The jobs of the items as they end."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        seconds = checked_timeout(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
         self.watch()
         with self.cluster._waiting(), _Bell(self.runs) as bell:
             looked: dict[int, int] = {}
@@ -152,7 +154,8 @@ class PackedArray(ArrayJob[T]):
         return all(packed.states[index] == VALUE for packed, index in self._places)
 
     def _await_all(self, timeout: float | None) -> None:
-        deadline = None if timeout is None else time.monotonic() + timeout
+        seconds = checked_timeout(timeout)
+        deadline = None if seconds is None else time.monotonic() + seconds
         if not self._open():
             return
         self.watch()

@@ -159,6 +159,7 @@ class Submitter(Generic[P, T]):
             calls = [] if first is None else itertools.chain((first,), more)
         if isinstance(calls, list) and not calls:
             return self._none(pack)
+        limit = self._throttle(max_concurrent)
         if self.cluster.backend_type == "debug":
             from slurm.debug import debug_map
 
@@ -166,9 +167,7 @@ class Submitter(Generic[P, T]):
         if self.options.get("cache"):
             from slurm.cachedmap import cached_map
 
-            limit = self._throttle(max_concurrent)
             return cached_map(self, all_of(calls), limit, common or {}, pack)
-        limit = self._throttle(max_concurrent)
         named = self.cluster._journal is not None
         kept = all_of(calls) if named else []
         shipped = self.ship(kept or calls, common or {}, array=True)
@@ -224,9 +223,10 @@ class Submitter(Generic[P, T]):
         return PackedArray(FoundItems(self.cluster, self.task.name, ()), ())
 
     def _throttle(self, max_concurrent: int | None) -> object:
-        throttle = max_concurrent or self.options.get("array_throttle")
-        limit = normalize({"array_throttle": throttle}, where=f"{self.task.name}.map")
-        return limit["array_throttle"]
+        if max_concurrent is None:
+            return self.options.get("array_throttle")
+        given = {"max_concurrent": max_concurrent}
+        return normalize(given, where=f"{self.task.name}.map")["array_throttle"]
 
     def send_cached(
         self,

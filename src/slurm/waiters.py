@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -12,13 +13,27 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import locks
 from slurm.api.embedded import yielding
-from slurm.errors import SlurmError
+from slurm.errors import SlurmError, UsageError
 
 if TYPE_CHECKING:
     from slurm.job import Job
 
 #: What could not be submitted or watched is tried again after so many seconds.
 AGAIN = 1.0
+
+
+def checked_timeout(timeout: object) -> float | None:
+    """How many seconds to wait; None, for ever, also where no clock goes that far."""
+    if timeout is None:
+        return None
+    if hasattr(timeout, "__float__") or hasattr(timeout, "__index__"):
+        seconds = float(timeout)  # type: ignore[arg-type]
+        if not math.isnan(seconds):
+            return seconds if seconds <= threading.TIMEOUT_MAX else None
+    raise UsageError(
+        f"timeout={timeout!r} is no number of seconds",
+        hint="write a number, such as timeout=60; timeout=None waits without a limit",
+    )
 
 
 class Waiters:

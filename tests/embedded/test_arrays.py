@@ -324,3 +324,34 @@ def test_cancelling_a_windowed_map_submits_no_more(
         run = Path(cluster.base) / array.run
         before = len(list(run.glob("submit/*.id")))
         holds("no more ids", lambda: len(list(run.glob("submit/*.id"))) == before, 1.5)
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5, "many", True])
+@pytest.mark.parametrize("pack", [None, 2])
+def test_a_limit_that_is_no_number_of_calls_is_refused(
+    cluster: Cluster, most: Any, pack: int | None
+) -> None:
+    with pytest.raises(slurm.OptionError, match="max_concurrent"):
+        square.map([1, 2, 3], max_concurrent=most, pack=pack)
+    with Cluster("debug"), pytest.raises(slurm.OptionError, match="max_concurrent"):
+        square.map([1, 2, 3], max_concurrent=most)
+
+
+def test_time_without_an_end_is_for_ever_and_other_values_are_refused(cluster: Cluster) -> None:
+    job, array, packed = square(2), square.map([1, 2]), square.map([1, 2], pack=2)
+    for endless in (float("inf"), 1e300, 10**12):
+        assert square.map([1, 2]).results(endless) == [1, 4]
+        assert square.map([1, 2], pack=2).results(endless) == [1, 4]
+        assert square.map([1, 2]).wait(endless) and square(3).result(endless) == 9
+        assert sorted(one.result() for one in square.map([1, 2]).as_completed(endless)) == [1, 4]
+    waits: list[Any] = [
+        job.result, job.exception, job.wait, array.results, array.wait, packed.results, packed.wait,
+        lambda timeout: list(array.as_completed(timeout)),
+        lambda timeout: list(packed.as_completed(timeout)),
+    ]  # fmt: skip
+    wrong: Any
+    for wrong in ("5", [], float("nan")):
+        for wait in waits:
+            with pytest.raises(slurm.UsageError, match="timeout="):
+                wait(wrong)
+    assert array.results(WAIT) == packed.results(WAIT) == [1, 4]
