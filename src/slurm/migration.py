@@ -15,14 +15,36 @@ with needs_extra("migrate", "slurm migrate"):
     import libcst as cst
     from libcst.metadata import MetadataWrapper, PositionProvider
 
+    from slurm.migration_names import Names, called, code
+
 #: Modules whose names are imported from elsewhere.
 MODULES = {
+    "slurm.api.base": "slurm.api",
+    "slurm.api.local": "slurm.api",
     "slurm.array_job": "slurm",
     "slurm.callbacks.callbacks": "slurm.callbacks",
     "slurm.callbacks.rich_logger": "slurm.callbacks",
     "slurm.decorators": "slurm",
+    "slurm.packaging.base": "slurm.packaging",
     "slurm.runtime": "slurm",
     "slurm.task": "slurm",
+}
+#: Modules without a counterpart, and what to do.
+GONE_MODULES = {
+    "slurm.array_items": "it was the inside of slurm-sdk",
+    "slurm.callbacks.debug": "use LoggerCallback",
+    "slurm.examples": "copy what you need of it into your program",
+    "slurm.logging": "call logging.basicConfig(level=logging.INFO)",
+    "slurm.mcp_server": "run slurm mcp",
+    "slurm.runner.context_manager": "it was the inside of slurm-sdk",
+    "slurm.runner.initialization": "it was the inside of slurm-sdk",
+    "slurm.runner.main": "it was the inside of slurm-sdk",
+    "slurm.runner.placeholder": "it was the inside of slurm-sdk",
+    "slurm.runner.result_saver": "it was the inside of slurm-sdk",
+    "slurm.runner.workflow_builder": "it was the inside of slurm-sdk",
+    "slurm.tui": "run slurm top",
+    "slurm.ui": "it was the inside of slurm-sdk",
+    "slurm.validation": "it was the inside of slurm-sdk",
 }
 #: Names that are imported under their old ones.
 NAMES = {
@@ -65,6 +87,11 @@ ATTRIBUTES = {"get_script": "script", "is_successful": "snapshot().is_successful
 #: Attributes without a counterpart: of what a hook is given, and of jobs and arrays.
 _OF_HOOKS = {"packaging_strategy", "result_path", "task", "workflow_context"}
 _OF_JOBS = {"array_dir", "dependencies", "pre_submission_id", "target_job_dir", "task_func"}
+#: The same, with names that others have, too: told of what is known to be a job.
+_OF_OURS = {
+    "created_at", "elapsed_seconds", "finished_at", "result_path", "sbatch_options", "started_at",
+    "stderr_path", "stdout_path",
+}  # fmt: skip
 #: Keys of a packaging table: their name here, "" for those to leave out.
 PACKAGING = {
     "build_tool": "",
@@ -80,8 +107,10 @@ _BY_HAND = {
     "srun_args": "srun_args= is an option of the task",
     "tag": "write image='NAME:TAG'",
 }
-_MAKERS = ("Cluster", "from_env", "from_file", "from_args", "from_backend")
-_DECORATORS = ("task", "workflow", "with_options", "submit")
+_DECORATORS = ("task", "workflow")
+#: What a hook asked its task for.
+_TASK_NAME = re.compile(r"(ctx|context)\.task\.(?:(?:func|unwrapped)\.__name__|__name__|name)")
+_IS_WORKFLOW = re.compile(r"isinstance\((ctx|context)\.task, (\w+)\)")
 
 
 @dataclass
@@ -95,10 +124,13 @@ class Migrated:
 def migrate(text: str) -> Migrated:
     """Apply every edit that needs no decision; the others are told with their line."""
     module = cst.parse_module(text)
-    if not re.search(r"^\s*(?:from|import) slurm\b", text, re.MULTILINE):
+    if not re.search(r"^\s*(?:from|import)\b.*\bslurm\b", text, re.MULTILINE):
         return Migrated(text)
     wrapper = MetadataWrapper(module)
-    edits = _Edits()
+    names = Names()
+    for _ in range(2):  # what is used above may be defined below
+        wrapper.module.visit(names)
+    edits = _Edits(names)
     changed = wrapper.visit(edits)
     return Migrated(changed.code, sorted(set(edits.by_hand)))
 
@@ -114,10 +146,6 @@ def migrate_checked(text: str, name: str) -> Migrated:
         ) from error
 
 
-def _code(node: cst.CSTNode) -> str:
-    return cst.Module([]).code_for_node(node)
-
-
 def _expression(text: str) -> cst.BaseExpression:
     return cst.parse_expression(text)
 
@@ -127,8 +155,10 @@ class _Edits(cst.CSTTransformer):
 
     METADATA_DEPENDENCIES = (PositionProvider,)
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
         super().__init__()
+        self._names = names
+        self._replaced: set[cst.CSTNode] = set()
         self.by_hand: list[tuple[int, str]] = []
 
     def _say(self, node: cst.CSTNode, what: str) -> None:
@@ -137,15 +167,27 @@ class _Edits(cst.CSTTransformer):
 
     # ---- imports --------------------------------------------------------------------------------
 
+    def visit_Import(self, node: cst.Import) -> None:
+        """`import slurm.decorators` is left: what is used of it has another place."""
+        for one in node.names:
+            module = code(one.name)
+            if module in MODULES and module != "slurm.task":
+                self._say(node, f"{module} is gone: import its names from {MODULES[module]}")
+            self._say_gone(node, module)
+
+    def _say_gone(self, node: cst.CSTNode, module: str) -> None:
+        what = next((w for m, w in GONE_MODULES.items() if f"{module}.".startswith(f"{m}.")), None)
+        if what is not None:
+            self._say(node, f"{module} is gone: {what}")
+
     def leave_ImportFrom(
         self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom
     ) -> cst.ImportFrom:
         """`from slurm.decorators import task` becomes `from slurm import task`."""
         if updated_node.module is None or isinstance(updated_node.names, cst.ImportStar):
             return updated_node
-        module = _code(updated_node.module)
+        module = code(updated_node.module)
         if module == "slurm.logging":
-            self._say(original_node, "configure_logging() is logging.basicConfig() here")
             return cst.ensure_type(
                 cst.ensure_type(
                     cst.parse_statement("from logging import basicConfig as configure_logging"),
@@ -155,9 +197,10 @@ class _Edits(cst.CSTTransformer):
             )
         if module.partition(".")[0] != "slurm":
             return updated_node
+        self._say_gone(original_node, module)
         names = [self._imported(original_node, one) for one in updated_node.names]
         place = MODULES.get(module, module)
-        if any(_code(one.name) == "JobContext" for one in names) and place == "slurm.workflow":
+        if any(code(one.name) == "JobContext" for one in names) and place == "slurm.workflow":
             place = "slurm"
         if module == "slurm.errors":
             place = "slurm"
@@ -169,7 +212,7 @@ class _Edits(cst.CSTTransformer):
         )
 
     def _imported(self, where: cst.CSTNode, name: cst.ImportAlias) -> cst.ImportAlias:
-        known = _code(name.name)
+        known = code(name.name)
         if known in GONE:
             self._say(where, f"{known} is gone: {GONE[known]}")
         new = NAMES.get(known)
@@ -185,51 +228,101 @@ class _Edits(cst.CSTTransformer):
     ) -> cst.Expr | cst.RemovalSentinel:
         """`Cluster.add_argparse_args(parser)` goes away."""
         value = updated_node.value
-        if isinstance(value, cst.Call) and _called(value) == "add_argparse_args":
+        if isinstance(value, cst.Call) and called(value) == "add_argparse_args":
             self._say(original_node, "options of the cluster come from the Slurmfile's profile")
             return cst.RemoveFromParent()
         return updated_node
 
     def visit_Attribute(self, node: cst.Attribute) -> None:
         """Attributes that are gone, or may be another object's, are told with their line."""
+        if _TASK_NAME.fullmatch(code(node)):
+            self._replaced.add(cst.ensure_type(_inner(node), cst.Attribute))
         of_hook = isinstance(node.value, cst.Name) and node.value.value in ("ctx", "context")
-        if node.attr.value in (_OF_HOOKS if of_hook else _OF_JOBS):
-            self._say(node, f"{_code(node)}: see docs/from-slurm-sdk.md for what to write")
+        whose = self._names.whose(node.value)
+        if node in self._replaced or whose == "theirs":
+            return
+        of_jobs = _OF_JOBS | _OF_OURS if whose == "ours" else _OF_JOBS
+        if node.attr.value in (_OF_HOOKS if of_hook else of_jobs):
+            self._say(node, f"{code(node)}: see docs/from-slurm-sdk.md for what to write")
+
+    def leave_Attribute(
+        self, original_node: cst.Attribute, updated_node: cst.Attribute
+    ) -> cst.BaseExpression:
+        """`ctx.task.func.__name__` of a hook is `ctx.name`."""
+        found = _TASK_NAME.fullmatch(code(original_node))
+        return _expression(f"{found[1]}.name") if found else updated_node
+
+    def visit_Call(self, node: cst.Call) -> None:
+        """`isinstance(ctx.task, WorkflowTask)` is rewritten as a whole."""
+        if _IS_WORKFLOW.fullmatch(code(node)):
+            self._replaced.add(node.args[0].value)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Arguments of clusters, tasks and submissions, and methods with another name."""
-        name = _called(updated_node)
-        func = updated_node.func
-        if isinstance(func, cst.Attribute):
-            base = _code(func.value)
-            if name in METHODS and base != "self":
-                return updated_node.with_changes(func=_expression(f"{base}.{METHODS[name]}"))
-            if name in ATTRIBUTES and base != "self" and not updated_node.args:
-                return _expression(f"{base}.{ATTRIBUTES[name]}")
-            if name == "with_dependencies":
-                self._say(original_node, "an image is built when its task is first submitted")
-                return func.value
-            if name == "tail" and not _keywords(updated_node) & {"follow"} and base != "self":
-                return _with(updated_node, [*updated_node.args, _keyword("follow", "True")])
-        if name == "from_args":
-            func = cst.ensure_type(func, cst.Attribute).with_changes(attr=cst.Name("from_env"))
+        name = called(updated_node)
+        asked = _IS_WORKFLOW.fullmatch(code(original_node))
+        if asked and self._names.imported.get(asked[2]) == "WorkflowTask":
+            return _expression(f"{asked[1]}.is_workflow")
+        if self._names.imported.get(name) == "configure_logging" and not updated_node.args:
+            return _with(updated_node, [_keyword("level", '"INFO"')])
+        if isinstance(updated_node.func, cst.Attribute):
+            made = self._method(original_node, updated_node, updated_node.func)
+            if made is not updated_node:
+                return made
+        is_maker = self._names.is_maker(original_node)
+        if name == "from_args" and is_maker:
+            func = cst.ensure_type(updated_node.func, cst.Attribute)
             args = [one for one in updated_node.args[1:] if one.keyword or one.star]
             self._say(original_node, "from_env() reads the profile that $SLURM_ENV names")
+            func = func.with_changes(attr=cst.Name("from_env"))
             updated_node = _with(updated_node.with_changes(func=func), args)
-        if name in _MAKERS or name in _DECORATORS:
-            return self._arguments(original_node, updated_node, name)
+            name = "from_env"
+        if is_maker or (name in ("with_options", "submit") and self._maybe_ours(updated_node)):
+            return self._arguments(original_node, updated_node, name, is_maker)
+        if name in _DECORATORS and self._names.is_decorator(original_node):
+            return self._arguments(original_node, updated_node, name, False)
         return updated_node
 
-    def _arguments(self, original: cst.Call, call: cst.Call, name: str) -> cst.Call:
+    def _maybe_ours(self, call: cst.Call) -> bool:
+        return (
+            isinstance(call.func, cst.Attribute) and self._names.whose(call.func.value) != "theirs"
+        )
+
+    def _method(
+        self, original: cst.Call, call: cst.Call, func: cst.Attribute
+    ) -> cst.BaseExpression:
+        """A method under its new name, where it is a job's or cluster's; else it is told."""
+        name, base = func.attr.value, code(func.value)
+        if name == "with_dependencies" and len(call.args) == 1:
+            self._say(original, "an image is built when its task is first submitted")
+            return func.value
+        made: cst.BaseExpression = call
+        if name in METHODS:
+            made = call.with_changes(func=_expression(f"{base}.{METHODS[name]}"))
+        elif name in ATTRIBUTES and not call.args:
+            made = _expression(f"{base}.{ATTRIBUTES[name]}")
+        elif name == "tail" and not _keywords(call) & {"follow"}:
+            made = _with(call, [*call.args, _keyword("follow", "True")])
+        whose = "theirs" if base == "self" else self._names.whose(func.value)
+        if made is call or whose == "theirs":
+            return call
+        if whose == "ours":
+            return made
+        self._say(original, f"{code(call)}: if {base} is of slurm-sdk, write {code(made)}")
+        return call
+
+    def _arguments(self, original: cst.Call, call: cst.Call, name: str, is_maker: bool) -> cst.Call:
         args: list[cst.Arg] = []
         table: dict[str, str] = {}
         for arg in call.args:
             given = arg.keyword.value if arg.keyword else ""
             key = older.packaging_key(given)
             if key is not None and given != "packaging_config":
-                self._packaging(original, table, key, _code(arg.value))
+                self._packaging(original, table, key, code(arg.value))
             elif given in ("packaging", "default_packaging", "packaging_config"):
-                table["type"] = _code(arg.value)
+                table["type"] = code(arg.value)
+            elif not is_maker:
+                args.append(arg)
             elif given in older.RENAMED:
                 args.append(arg.with_changes(keyword=cst.Name(older.RENAMED[given])))
             elif given == "env" and name == "from_env":
@@ -243,7 +336,7 @@ class _Edits(cst.CSTTransformer):
                 args.append(arg)
         if table:
             args = _before_stars(args, _keyword("packaging", _packaging_text(table)))
-        unchanged = [_code(one.value) for one in args] == [_code(one.value) for one in call.args]
+        unchanged = [code(one.value) for one in args] == [code(one.value) for one in call.args]
         same = unchanged and [one.keyword and one.keyword.value for one in args] == [
             one.keyword and one.keyword.value for one in call.args
         ]
@@ -265,7 +358,7 @@ class _Edits(cst.CSTTransformer):
                 self._say(where, "overrides= is gone: give the arguments themselves")
                 continue
             name = str(key.evaluated_value)
-            made.append(_keyword(older.RENAMED.get(name, name), _code(element.value)))
+            made.append(_keyword(older.RENAMED.get(name, name), code(element.value)))
         return made
 
     # ---- tables of arguments --------------------------------------------------------------------
@@ -280,24 +373,27 @@ class _Edits(cst.CSTTransformer):
         index = target.slice[0].slice
         if not isinstance(index, cst.Index) or not isinstance(index.value, cst.SimpleString):
             return updated_node
-        name, base = str(index.value.evaluated_value), _code(target.value)
+        name, base = str(index.value.evaluated_value), code(target.value)
         if name == "default_packaging":
             place = f'{base}.setdefault("packaging", {{}})["type"]'
         elif name.startswith("default_packaging_"):
             key = name.removeprefix("default_packaging_")
             place = f'{base}.setdefault("packaging", {{}})["{PACKAGING.get(key, key) or key}"]'
         elif name in older.RENAMED:
+            if not name.startswith("default_") and base not in self._names.starred:
+                return updated_node
             place = f'{base}["{older.RENAMED[name]}"]'
         else:
             return updated_node
         return updated_node.with_changes(target=_expression(place))
 
 
-def _called(call: cst.Call) -> str:
-    func = call.func
-    if isinstance(func, cst.Attribute):
-        return func.attr.value
-    return func.value if isinstance(func, cst.Name) else ""
+def _inner(node: cst.Attribute) -> cst.BaseExpression:
+    """`ctx.task` of `ctx.task.func.__name__`."""
+    inner: cst.BaseExpression = node
+    while isinstance(inner, cst.Attribute) and inner.attr.value != "task":
+        inner = inner.value
+    return inner
 
 
 def _keywords(call: cst.Call) -> set[str]:

@@ -12,7 +12,7 @@ SOURCE = Path(str(slurm.__file__)).parent
 
 # From top to bottom; a module imports from its own layer and from those below.
 LAYERS: list[set[str]] = [
-    {"cli", "web", "bridge", "stack", "monitor", "submitit", "migration"},
+    {"cli", "web", "bridge", "stack", "monitor", "submitit", "migration", "migration_names"},
     {
         "cluster", "task", "job", "workflow", "callbacks", "submission", "plan", "sending",
         "handles", "watcher", "debug",

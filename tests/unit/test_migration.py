@@ -112,3 +112,121 @@ def test_text_that_is_no_python_is_refused_with_the_line() -> None:
     with pytest.raises(UsageError, match="line 2") as told:
         migrate_checked("import slurm\ndef (:\n", "old.py")
     assert "old.py" in str(told.value)
+
+
+FOREIGN = """
+import subprocess
+import concurrent.futures
+import pandas as pd
+import psutil
+import redis
+from prefect import task as flow_task
+from slurm import Cluster, task
+
+table = pd.DataFrame()
+print(table.tail())
+process = psutil.Process()
+print(process.is_running())
+job = subprocess.Popen(["true"])
+print(job.is_running())
+store = redis.Cluster(password="x", retry_delay=3)
+connect_kwargs["key_filename"] = "id_rsa"
+
+
+@flow_task(packaging_format="zip")
+def step(): ...
+
+
+with concurrent.futures.ThreadPoolExecutor() as pool:
+    pool.submit(step, remote_workdir="/x", packaging="wheel", password="p")
+"""
+
+
+def test_what_belongs_to_other_packages_is_left_and_what_may_be_ours_is_told() -> None:
+    made = migrate(FOREIGN)
+    assert made.text == FOREIGN
+    told = [what.partition(":")[0] for _, what in made.by_hand]
+    assert told == ["table.tail()", "process.is_running()"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("x = train(1)\nx.tail()", "x = train(1)\nx.tail(follow=True)"),
+        ("xs = train.map([1])\nxs[0].tail()", "xs = train.map([1])\nxs[0].tail(follow=True)"),
+        ("for x in [train(1)]:\n    x.get_stdout()", "for x in [train(1)]:\n    x.stdout()"),
+        (
+            "print([x.tail() for x in [train(1)]])",
+            "print([x.tail(follow=True) for x in [train(1)]])",
+        ),
+        (
+            "with Cluster() as c:\n    c.submit(train)(1).get_stderr()",
+            "with Cluster() as c:\n    c.submit(train)(1).stderr()",
+        ),
+        ("def show(x: Job[int]): x.tail()", "def show(x: Job[int]): x.tail(follow=True)"),
+        ("self.job.tail()", "self.job.tail(follow=True)"),
+        ("x = train(1).get_result()\nx.tail()", "x = train(1).get_result()\nx.tail()"),
+        ('k["key_filename"] = "f"\nCluster(**k)', 'k["identity_file"] = "f"\nCluster(**k)'),
+    ],
+)
+def test_a_job_is_known_by_where_it_comes_from(before: str, after: str) -> None:
+    top = "from slurm import Cluster, task\n@task\ndef train(x): ...\n"
+    assert migrate(f"{top}{before}\n").text == f"{top}{after}\n"
+
+
+HOOK = """
+from slurm.logging import configure_logging
+from slurm.task import WorkflowTask
+
+
+class Graph:
+    def on_begin_submit_job_ctx(self, ctx):
+        if isinstance(ctx.task, WorkflowTask):
+            print(ctx.task.func.__name__)
+
+
+configure_logging()
+"""
+
+
+def test_a_hook_asks_its_context_and_logging_shows_what_it_showed() -> None:
+    made = migrate(HOOK)
+    assert "if ctx.is_workflow:\n            print(ctx.name)\n" in made.text
+    assert made.text.endswith('configure_logging(level="INFO")\n')
+    assert made.by_hand == []
+    assert migrate(made.text).text == made.text
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import slurm.decorators as d",
+        "import os, slurm.logging",
+        "from slurm.examples.hello_world import hello_world",
+        "from slurm.validation import check",
+        "from slurm.runner.main import main",
+    ],
+)
+def test_an_import_of_what_is_gone_is_told(line: str) -> None:
+    (told,) = migrate(f"{line}\n").by_hand
+    assert told[0] == 1 and "is gone" in told[1]
+
+
+@pytest.mark.parametrize(
+    "head", [b"", b"\xef\xbb\xbf", b"# -*- coding: latin-1 -*-\r\nname = '\xe9'\r\n"]
+)
+def test_line_ends_and_encoding_stay_and_lines_are_those_of_the_written_file(
+    head: bytes, tmp_path: Path
+) -> None:
+    file = tmp_path / "old.py"
+    body = (
+        b"from slurm import Cluster\r\nCluster.add_argparse_args(p)\r\n\r\nprint(job.task_func)\r\n"
+    )
+    file.write_bytes(head + body)
+    done = build_app()(["migrate", str(file), "--write"], result_action="return_value")
+    after = b"from slurm import Cluster\r\n\r\nprint(job.task_func)\r\n"
+    assert file.read_bytes() == head + after
+    place, _, _ = done.by_hand[-1].partition(": ")
+    assert (
+        file.read_bytes().splitlines()[int(place.rpartition(":")[2]) - 1] == b"print(job.task_func)"
+    )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import io
+import tokenize
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +43,10 @@ def migrate(
     from slurm import migration
 
     try:
-        before = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        raw = file.read_bytes()
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(raw).readline)
+        before = raw.decode(encoding)
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} cannot be read: {error}", hint="name a Python file") from error
     made = migration.migrate_checked(before, str(file))
     lines = difflib.unified_diff(
@@ -54,8 +58,20 @@ def migrate(
     diff = "".join(lines)
     written = write and made.text != before
     if written:
-        file.write_text(made.text, encoding="utf-8")
-    by_hand = tuple(f"{file}:{line}: {what}" for line, what in made.by_hand)
+        file.write_bytes(made.text.encode(encoding))
+    places = _lines_after(before, made.text) if written else {}
+    by_hand = tuple(f"{file}:{places.get(line, line)}: {what}" for line, what in made.by_hand)
     done = f"wrote {file}" if written else diff or f"{file}: nothing to rename"
     text = "\n".join([done.rstrip("\n"), *(["", "by hand:", *by_hand] if by_hand else [])])
     return Edits(True, text, diff, by_hand, written)
+
+
+def _lines_after(before: str, after: str) -> dict[int, int]:
+    """Where each line of the file stands once it is written; a changed one where its change is."""
+    old, new = before.splitlines(), after.splitlines()
+    places: dict[int, int] = {}
+    for _, start, end, first, last in difflib.SequenceMatcher(a=old, b=new).get_opcodes():
+        for line in range(start, end):
+            moved = first + min(line - start, max(last - first - 1, 0))
+            places[line + 1] = min(moved, max(len(new) - 1, 0)) + 1
+    return places
