@@ -93,6 +93,49 @@ def test_a_warm_worker_refuses_it_too(tmp_path: Path) -> None:
     assert len(list(base.glob("add-*"))) == 0
 
 
+HOOKS = """
+import os
+from slurm import BaseCallback, Cluster, task
+
+@task
+def note(x: int) -> int:
+    return x
+
+class Ledger(BaseCallback):
+    def on_run_end(self, ctx):
+        print("heard")
+
+if 'SLURM_SDK_RUN' in os.environ:
+    with Cluster("embedded", job_base_dir={base!r}):
+        note(1)
+"""
+
+
+@pytest.mark.parametrize("call", ["add(1, 2)", "add.map([(1, 2)] * 4, pack=2)[0]"])
+def test_a_module_of_a_callback_that_submits_is_refused_in_the_job(
+    call: str, tmp_path: Path
+) -> None:
+    base = tmp_path / "jobs"
+    (tmp_path / "hooks.py").write_text(HOOKS.format(base=str(base)))
+    (tmp_path / "work.py").write_text(
+        "from slurm import task\n\n@task\ndef add(a: int, b: int) -> int:\n    return a + b\n"
+    )
+    (tmp_path / "main.py").write_text(
+        "from slurm import Cluster\nfrom hooks import Ledger\nfrom work import add\n"
+        f"{GUARD}\n"
+        f"    with Cluster('embedded', job_base_dir={str(base)!r}, callbacks=[Ledger()]) as c:\n"
+        f"        job = {call}\n"
+        "        print(repr(job.exception(60)))\n"
+    )
+    done = run(tmp_path, "main.py")
+    assert done.stdout.splitlines()[-1] == "None", done.stdout + done.stderr
+    files = [path for path in base.glob("add-*/**/*") if path.is_file()]
+    logs = "".join(path.read_bytes().decode(errors="replace") for path in files)
+    assert "SubmittedOnImport" in logs and "submits note" in logs
+    assert "the job goes on" in logs
+    assert list(base.glob("note-*")) == []
+
+
 def test_the_first_program_of_the_readme_can_be_run_both_ways(tmp_path: Path) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.S | re.M)
     text = blocks[0].replace("Cluster()", "Cluster('embedded')")
