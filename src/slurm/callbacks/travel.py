@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from slurm import errors, rundir
 from slurm.callbacks.base import BaseCallback, log, runs_in_job
+from slurm.importing import Importing
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -51,7 +52,8 @@ def load_callbacks(run: str) -> Sequence[BaseCallback]:
         return found
     for blob in blobs:
         try:
-            found.append(pickle.loads(blob))
+            with Importing("a module of the callbacks"):
+                found.append(pickle.loads(blob))
         except Exception:  # noqa: BLE001 - code of the user's own; the job goes on without it
             log.warning("a callback could not be loaded; the job goes on", exc_info=True)
     return found

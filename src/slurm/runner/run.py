@@ -185,8 +185,7 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
         from slurm.runner.workflow import orchestrate
 
         function = orchestrate(function, run, who.index)
-    with Importing("a module of the callbacks"):
-        function = hooked(function, run, who, header)
+    function = hooked(function, run, who, header)
     return function, args, kwargs
 
 
