@@ -285,6 +285,10 @@ class Cluster(Target):
         """The job or array of a run again, by run name, path or job id, from any process."""
         from slurm.attaching import attach
 
+        if not isinstance(run, (str, os.PathLike)):
+            raise errors.UsageError(
+                f"attach: {run!r} names no run", hint="give the name of a run, its path or a job id"
+            )
         return attach(self, os.fspath(run))
 
     def cancel(self, jobs: Sequence[Job[Any]], *, children: bool = True) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
@@ -76,7 +77,9 @@ class Target:
                     # What else a Backend has is not there: to ask for it is an AttributeError.
                     found = cast("Backend", OnlyLooks(found, self._looking))
                 self._backend = found  # whole: others read it without the lock
-                if self.backend_type == "local" and kind == "embedded":
+                # A job of the embedded scheduler was sent there by a client that said so.
+                inside = "SLURM_JOB_ID" in os.environ
+                if self.backend_type == "local" and kind == "embedded" and not inside:
                     say_once("no sbatch on this machine: jobs run on the embedded scheduler")
             return self._backend
 

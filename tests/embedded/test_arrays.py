@@ -355,3 +355,9 @@ def test_time_without_an_end_is_for_ever_and_other_values_are_refused(cluster: C
             with pytest.raises(slurm.UsageError, match="timeout="):
                 wait(wrong)
     assert array.results(WAIT) == packed.results(WAIT) == [1, 4]
+
+
+@pytest.mark.parametrize("given", [None, 5, [], object()])
+def test_what_names_no_run_cannot_be_attached_to(cluster: Cluster, given: Any) -> None:
+    with pytest.raises(slurm.UsageError, match="names no run"):
+        cluster.attach(given)
