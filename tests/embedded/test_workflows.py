@@ -57,6 +57,7 @@ def test_a_workflow_runs_as_a_job_and_submits_its_children_from_there(cluster: C
     assert children == ["square", "total"]
     (run,) = Path(job.path, "tasks", "square").iterdir()
     assert (run / "metadata.json").exists()
+    assert "sbatch" not in job.stderr()
 
 
 def test_a_workflow_that_returns_jobs_ends_and_resolves_to_their_values(cluster: Cluster) -> None:
