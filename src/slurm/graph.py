@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.api.backend import JobKey
-from slurm.errors import OptionError, SlurmError, nearest
+from slurm.errors import OptionError, RunDirError, SlurmError, nearest
 from slurm.model.states import parse_state
 
 if TYPE_CHECKING:
@@ -117,6 +117,11 @@ def read_graph(cluster: Cluster, run: str) -> Graph:
         wanted = sorted(above - set(nodes))
         if not found:
             break
+    if not nodes:
+        raise RunDirError(
+            f"what {first} is cannot be read: its {rundir.METADATA} is not there or not whole",
+            hint="look at what lies there: slurm logs " + first,
+        )
     return Graph(_with_answers(cluster, nodes))
 
 

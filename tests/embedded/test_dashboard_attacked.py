@@ -51,6 +51,20 @@ def test_silent_connections_make_room_for_those_that_ask(served: Served) -> None
         assert time.monotonic() - began < HEAD + 20
 
 
+def test_forms_that_never_end_make_room_for_those_that_ask(served: Served) -> None:
+    place = urlsplit(served.base)
+    head = f"POST /login HTTP/1.1\r\nHost: {place.netloc}\r\nOrigin: {served.base}\r\n"
+    form = f"{head}Content-Length: 60000\r\n\r\nj".encode()
+    with contextlib.ExitStack() as held:
+        for _ in range(MOST + 200):
+            at = (place.hostname, place.port)
+            stranger = held.enter_context(socket.create_connection(at, timeout=60))
+            stranger.sendall(form)
+        assert served.ask("/login", Cookie="")[0] == 401
+        served.enter()
+        assert served.ask("/")[0] == 200
+
+
 def test_a_session_has_so_many_streams_however_fast_they_are_opened(served: Served) -> None:
     served.enter()
     place = urlsplit(served.base)

@@ -18,7 +18,8 @@ from slurm.monitor import nodes as monitored
 from slurm.monitor import queue
 from slurm.web.history import past_jobs
 
-pytestmark = pytest.mark.attack
+# One process runs them all: the second test counts what the first one tried.
+pytestmark = [pytest.mark.attack, pytest.mark.xdist_group("texts")]
 LIMIT = 120
 
 #: What looks like a part of the answers of squeue, sacct, sinfo and scontrol, or ends one.

@@ -23,7 +23,7 @@ from slurm.api.listing import find_run
 from slurm.api.slurm_commands import JobStatus
 from slurm.cli import SECTIONS, _verb_first, build_app, overview, verbs
 from slurm.cli.completion import candidates
-from slurm.cli.frame import Answer, Common
+from slurm.cli.frame import Answer, Common, Said
 from slurm.cli.screen import Column, Screen, screen_of, table
 from slurm.errors import SlurmError
 
@@ -153,6 +153,15 @@ ROWS = [("train-with-a-long-name-20260101-120000-aaaaaa", "RUNNING", "n1", 12)]
 
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x1b[8mhidden\x9b31m\u202etxt.exe\r\u2028\x00"
+
+
+@pytest.mark.attack
+def test_json_holds_no_character_that_a_terminal_obeys() -> None:
+    words = "a\u202eb\x9b2J\x1b[2J\x7f\u2028\n\tä"
+    told = Said(True, words).as_json()
+    assert json.loads(told)["message"] == words
+    assert all(letter.isprintable() or letter == "\n" for letter in told)
+    assert "ä" in told
 
 
 @pytest.mark.attack

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import json
 import os
 import re
+import socket
 import tempfile
 import threading
 import time
@@ -29,9 +32,10 @@ from slurm.web.kept import Bucket, Kept
 from slurm.web.logfiles import Opener, read_plain
 from slurm.web.logstream import plain
 from slurm.web.markup import address, h
+from slurm.web.peers import user_of_port
 from slurm.web.pieces import lasted, size
 from slurm.web.serving import Serving
-from slurm.web.sessions import Sessions, claims
+from slurm.web.sessions import Sessions, claims, user_of
 
 
 def row(job: str, state: str = "RUNNING", **more: object) -> JobRow:
@@ -202,6 +206,51 @@ def test_questions_are_limited_and_old_answers_stand_in() -> None:
 
 
 # ---- who may look -------------------------------------------------------------------------------
+
+
+@pytest.mark.attack
+def test_a_user_who_logs_in_again_and_again_ends_no_session_of_others() -> None:
+    sessions = Sessions()
+    first = sessions.open("alice")
+    own = [sessions.open("mallory") for _ in range(500)]
+    assert sessions.find(first.id) is first
+    assert sessions.find(own[-1].id) is own[-1] and sessions.find(own[0].id) is None
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize(
+    "token",
+    [
+        "a.eyJzdW4iOiJyb290IiwiZXhwIjo5OTk5OTk5OTk5fQ.\0",
+        "a.eyJzdW4iOiJyb290IiwiZXhwIjo5OTk5OTk5OTk5fQ.\ud800",
+        f"a.{base64.urlsafe_b64encode(b'[' * 40_000).decode()}.c",
+        *(
+            "a." + base64.urlsafe_b64encode(json.dumps({"sun": sun, "exp": 9e9}).encode()).decode()
+            for sun in ("a\0b", "\ud800", "-a", "a,b", "", "a b")
+        ),
+    ],
+)
+def test_no_token_reaches_slurm_that_could_be_none(token: str) -> None:
+    with pytest.raises(CommandRefused, match="not a token of Slurm"):
+        user_of(token)
+
+
+def test_a_link_of_any_letters_is_only_wrong() -> None:
+    sessions = Sessions()
+    link = sessions.link()
+    assert sessions.redeem("\xe9\ud800") is None
+    assert sessions.redeem(link) is not None
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the kernel's list of sockets")
+def test_on_loopback_the_kernel_says_who_asks() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        to = server.getsockname()[1]
+        with socket.create_connection(("127.0.0.1", to)) as client:
+            port = client.getsockname()[1]
+            assert user_of_port(port, to) == str(os.getuid())
+            assert user_of_port(to, port) == str(os.getuid())  # the other end
+            assert user_of_port(port, 1) == ""
 
 
 def test_a_link_lets_one_in_once_and_not_for_ever() -> None:

@@ -9,6 +9,7 @@ import zlib
 #: All that the agent imports of this package; a test holds the list closed.
 MODULES = (
     "slurm.rundir",
+    "slurm.rundir.about",
     "slurm.rundir.call",
     "slurm.rundir.names",
     "slurm.rundir.private",

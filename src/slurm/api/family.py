@@ -120,5 +120,7 @@ def _below(base: str, path: str) -> List[str]:
     runs = []  # type: List[str]
     for task in folders.names(tasks):
         for run in folders.names(os.path.join(tasks, task)):
+            if os.path.islink(os.path.join(tasks, task, run)):
+                continue  # none of ours: it could lead back, and so on without end
             runs.append(os.path.relpath(os.path.join(tasks, task, run), base))
     return runs

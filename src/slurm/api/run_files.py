@@ -3,6 +3,7 @@
 Runs where the files are, on Python 3.6.
 """
 
+import errno
 import io
 import json
 import os
@@ -14,16 +15,29 @@ from slurm import rundir
 from slurm.api import folders
 from slurm.api.agent_error import AgentError
 from slurm.model.ids import expand_array_spec
+from slurm.rundir.about import checked
+
+_ID = re.compile(r"[0-9]+([._+][0-9]+)?(;[\w.-]*)?\Z")
+#: Bytes that a script, the metadata or an id of a run may have.
+_MOST = 64 << 20
 
 
 def read_json(path: str) -> Optional[Dict[str, Any]]:
     """What a file of ours says; None where it is not there or not whole."""
     try:
-        with open(path) as f:
-            found = json.load(f)
-    except (OSError, ValueError):
+        found = json.loads(_content(path).decode())
+    except (OSError, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def _content(path: str) -> bytes:
+    """What is in a small file, which others may have put there."""
+    with rundir.open_plain(path) as f:
+        found = f.read(_MOST + 1)
+    if len(found) > _MOST:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+    return bytes(found)
 
 
 def encode_json(found: Mapping[str, Any], default: Optional[Callable[[Any], Any]] = None) -> bytes:
@@ -36,16 +50,14 @@ def encode_json(found: Mapping[str, Any], default: Optional[Callable[[Any], Any]
 def read_text(path: str) -> str:
     """The words of a small file; "" where it is not there."""
     try:
-        with open(path) as f:
-            return f.read().strip()
+        return _content(path).decode("utf-8", "replace").strip()
     except OSError:
         return ""
 
 
 def read_script(path: str) -> str:
     """The text of a script; whatever the locale is, and whatever bytes a path in it has."""
-    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as f:
-        return f.read()
+    return _content(path).decode("utf-8", "surrogateescape")
 
 
 def write_script(path: str, text: str) -> None:
@@ -123,6 +135,12 @@ def open_file(folder: str, name: str, inside: bool) -> Any:
             text = "{} lies outside of its run, and is not read by those who only look".format(path)
             hint = "if the run is yours, name its base: slurm logs RUN --job-base-dir BASE"
             raise AgentError("untrusted", text, [], hint)
+        owner, found = os.stat(folder).st_uid, os.fstat(fd).st_uid
+        if owner != os.getuid() and found != owner:
+            text = "{} of user {} leads to a file of user {}, which is not read by its name".format(
+                path, rundir.user_name(owner), rundir.user_name(found)
+            )
+            raise AgentError("untrusted", text, [], "ask the owner of the run what it printed")
     except BaseException:  # raised again
         os.close(fd)
         raise
@@ -146,7 +164,7 @@ def fill_in(template: str, words: Dict[str, str], script: str) -> None:
 
 def metadata(path: str) -> Dict[str, Any]:
     """What a run is; nothing where it is not there."""
-    return read_json(os.path.join(path, rundir.METADATA)) or {}
+    return checked(read_json(os.path.join(path, rundir.METADATA)) or {})
 
 
 def plan(path: str) -> Dict[str, Any]:
@@ -165,7 +183,9 @@ def ids(path: str) -> Dict[str, str]:
     """The job ids of all parts that have one, by the name of the part; retries are parts, too."""
     folder = os.path.join(path, rundir.SUBMIT)
     names = [name for name in folders.names(folder) if name.endswith(".id")]
-    return {name[: -len(".id")]: read_text(os.path.join(folder, name)) for name in names}
+    found = {name[: -len(".id")]: read_text(os.path.join(folder, name)) for name in names}
+    # What is no job id is none of ours: nobody shows it, and Slurm is not asked for it.
+    return {name: job for name, job in found.items() if _ID.match(job)}
 
 
 def part_ids(path: str) -> Dict[int, str]:

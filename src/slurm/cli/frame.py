@@ -6,7 +6,6 @@ A verb is a function. It takes `common: Common` (or `Form` where it needs no clu
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -18,6 +17,7 @@ from cyclopts import Parameter
 
 from slurm.cli.screen import Screen, screen_of
 from slurm.errors import SlurmError
+from slurm.model.printable import escaped
 
 if TYPE_CHECKING:
     from slurm.api.looking import Looking
@@ -53,7 +53,7 @@ class Answer:
         import msgspec
 
         data = msgspec.json.encode(self, enc_hook=repr)
-        return msgspec.json.format(data, indent=indent).decode()
+        return escaped(msgspec.json.format(data, indent=indent).decode())
 
 
 @dataclass(frozen=True)
@@ -175,12 +175,13 @@ def _scheduler_of(base: Path, run: str) -> str:
     from slurm import rundir
     from slurm.api.agent_error import AgentError
     from slurm.api.listing import find_named
+    from slurm.api.run_files import read_json
 
     try:
         folder = base / find_named(str(base), run)
-        found = json.loads((folder / rundir.ENVIRONMENT).read_text())
+        found = read_json(str(folder / rundir.ENVIRONMENT)) or {}
         return str(found["cluster"]["scheduler"])
-    except (OSError, ValueError, KeyError, AgentError):
+    except (KeyError, TypeError, AgentError):
         return "local"  # the verb itself says what is wrong with the name
 
 

@@ -140,7 +140,7 @@ def _fits(value: Any, tool: Tool, name: str) -> bool:
 def _parsed(line: str) -> Mapping[str, Any]:
     try:
         message = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(PARSE_ERROR, f"not JSON: {error}") from error
     if not isinstance(message, Mapping):
         raise Refused(INVALID_REQUEST, "a message is an object")

@@ -14,6 +14,12 @@ def printable(text: str, instead: str = "\ufffd") -> str:
     return _TRICKS.sub(instead, text)
 
 
+def escaped(json: str) -> str:
+    """JSON whose strings hold no character that a terminal obeys; it means the same."""
+    # Outside of strings JSON has no character of these but line feeds and tabs.
+    return _TRICKS.sub(lambda found: f"\\u{ord(found[0]):04x}", json)
+
+
 def printable_log(line: str, colour: bool, instead: str = "\ufffd") -> str:
     """A line of a log, with its colours if wanted; of a line that was drawn again, the last."""
     parts = _COLOURS.split(line.rstrip("\r").rpartition("\r")[2])

@@ -107,6 +107,7 @@ from slurm.rundir.private import (
     check_place,
     check_private,
     make_private_folder,
+    open_plain,
     open_trusted,
     read_trusted,
     user_name,

@@ -11,6 +11,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, List
 
+#: How a file is opened that others may have put there: no link is followed, no pipe waited for.
+_READING = os.O_RDONLY
+for _flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_NOCTTY"):
+    _READING |= getattr(os, _flag, 0)
 #: Links on the way to a file, as many as the kernel follows.
 _MOST_LINKS = 40
 
@@ -150,7 +154,7 @@ def open_trusted(path: str) -> "Any":
     """Open a file for reading after its directory and the open file itself have been verified."""
     folder = os.path.dirname(path)
     check_private(folder, os.stat(folder))
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    fd = os.open(path, _READING)
     try:
         check_private(path, os.fstat(fd))
     except Untrusted:
@@ -168,13 +172,25 @@ def open_unchanged(path: str) -> "Any":
     folder = os.path.dirname(os.path.abspath(path))
     info = os.stat(folder)
     _check(folder, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
-    fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+    fd = os.open(path, _READING)
     try:
         found = os.fstat(fd)
         _check(path, found, (os.getuid(), 0), _others(found))
     except Untrusted:
         os.close(fd)
         raise
+    return os.fdopen(fd, "rb")
+
+
+def open_plain(path: str) -> "Any":
+    """Open a file of a run that others may have made: no link, nothing that waits for a writer.
+
+    What is no plain file is refused as OSError, as one that is not there.
+    """
+    fd = os.open(path, _READING)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no plain file", path)
     return os.fdopen(fd, "rb")
 
 

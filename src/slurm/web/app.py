@@ -30,6 +30,7 @@ from slurm.web.details import JOB_ID, detail
 from slurm.web.guard import Guard, form_of, session_of, with_cookie
 from slurm.web.logstream import log_events
 from slurm.web.markup import address
+from slurm.web.peers import peer_of
 from slurm.web.pieces import Page, empty
 from slurm.web.sessions import STREAMS, Session, Sessions, refusal, user_of
 from slurm.web.shell import STATIC, login_page, trouble_words, welcome_page, whole_page
@@ -238,8 +239,7 @@ async def _login(site: Site, sessions: Sessions, tls: bool, request: Request) ->
     form = await form_of(request)
     if not per_user or form is None:
         return PlainTextResponse("no", 403)
-    peer = request.client.host if request.client is not None else ""
-    if not sessions.may_try(peer):
+    if not sessions.may_try(await asyncio.to_thread(peer_of, request)):
         return PlainTextResponse("too many logins from your address", 429, {"Retry-After": "5"})
     jwt = form.get("jwt", "").strip().removeprefix("SLURM_JWT=")
     try:

@@ -32,7 +32,8 @@ class Connection(H11Protocol):
     def silent(self) -> bool:
         """Whether nobody waits for an answer here."""
         cycle: Any = self.cycle
-        return cycle is None or bool(cycle.response_complete)
+        # Who has yet to send the rest of a form keeps us waiting, not we them.
+        return cycle is None or bool(cycle.response_complete or cycle.more_body)
 
     def _check(self) -> None:
         cycle: Any = self.cycle

@@ -6,6 +6,7 @@ import base64
 import binascii
 import json
 import os
+import re
 import secrets
 import subprocess
 import threading
@@ -22,7 +23,9 @@ from slurm.web.kept import Bucket
 LINK_LIFE = 900.0
 SESSION_LIFE = 7 * 86400.0
 #: More sessions than this end the oldest.
-MOST_SESSIONS = 200
+MOST_SESSIONS = 4000
+#: The same of one user.
+MOST_OF_ONE = 20
 #: Requests of one session: at once, and a second.
 BURST, RATE = 120.0, 20.0
 #: Tokens that one address may try: at once, and a second. Each costs a question to Slurm.
@@ -31,6 +34,11 @@ TRIES = (10.0, 0.5)
 MOST_ADDRESSES = 4096
 #: Streams of one session, each a page or a log that is open.
 STREAMS = 24
+
+
+#: Of what a token is made: nothing else is handed to a command.
+_TOKEN = re.compile(r"[A-Za-z0-9._=-]+\Z")
+_USER = re.compile(r"\w[\w.@+$\\-]*\Z")
 
 
 @dataclass
@@ -69,7 +77,9 @@ class Sessions:
     def redeem(self, token: str) -> Session | None:
         """The session of a one-time token; None where it is wrong, old or used up."""
         with self._lock:
-            found = next((t for t in self._links if secrets.compare_digest(t, token)), None)
+            given = token.encode("utf-8", "replace")
+            same = (t for t in self._links if secrets.compare_digest(t.encode(), given))
+            found = next(same, None)
             until = self._links.pop(found) if found is not None else 0.0
         return self.open() if until > self._clock() else None
 
@@ -79,6 +89,10 @@ class Sessions:
         session = Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), ends, user, jwt)
         with self._lock:
             self._open[session.id] = session
+            # One user who logs in again and again ends sessions of that user alone.
+            own = [one.id for one in self._open.values() if one.user == user]
+            for id in own[: -MOST_OF_ONE if user else -MOST_SESSIONS]:
+                del self._open[id]
             while len(self._open) > MOST_SESSIONS:
                 del self._open[next(iter(self._open))]
         return session
@@ -112,7 +126,7 @@ def claims(jwt: str) -> Mapping[str, object]:
     try:
         part = jwt.split(".")[1]
         found = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (IndexError, ValueError, binascii.Error):
+    except (IndexError, ValueError, RecursionError, binascii.Error):
         return {}
     return found if isinstance(found, dict) else {}
 
@@ -133,7 +147,12 @@ def user_of(jwt: str) -> tuple[str, float]:
     """The user of a token and the seconds that it is valid for, once Slurm has accepted it."""
     said = claims(jwt)
     user, ends = said.get("sun") or said.get("username"), said.get("exp")
-    if not isinstance(user, str) or not isinstance(ends, (int, float)) or jwt != jwt.strip():
+    if (
+        not isinstance(user, str)
+        or not _USER.match(user)
+        or not isinstance(ends, (int, float))
+        or not _TOKEN.match(jwt)
+    ):
         raise CommandRefused("this is not a token of Slurm", hint="scontrol token prints one")
     code, _, words = run_as(jwt, ["squeue", "-h", "-t", "RUNNING", "-u", user, "-o", "%i"])
     if code != 0:
