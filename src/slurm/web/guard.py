@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -150,7 +150,7 @@ async def form_of(request: Request) -> dict[str, str] | None:
     try:
         if not await asyncio.wait_for(all_of_it(), FORM_SECONDS):
             return None
-    except asyncio.TimeoutError:
+    except (asyncio.TimeoutError, ClientDisconnect):
         return None
     try:
         fields = {

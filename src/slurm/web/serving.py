@@ -129,8 +129,9 @@ def prepared(
             proxy_headers=False,
             lifespan="on",
             http=Connection,
-            # Above what `Connection` keeps, for it closes those that wait for nothing first.
-            limit_concurrency=500,
+            # Far above what `Connection` keeps: it closes those that wait for nothing first, and
+            # what they asked takes a moment to end.
+            limit_concurrency=1600,
             ssl_ciphers="ECDHE+AESGCM:ECDHE+CHACHA20",
             timeout_graceful_shutdown=2,
             ssl_certfile=asked.certificate,
