@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -213,3 +215,58 @@ def test_a_pod_leaves_the_node_that_its_job_gave_back(
         await bed.running(*kept)
 
     world(scenario, nodes=2)
+
+
+@pytest.mark.attack("fills Slurm with jobs that it drops at once")
+def test_jobs_that_slurm_drops_are_not_made_anew_without_end(world: World) -> None:
+    async def scenario(bed: Bed) -> None:
+        await bed.bridge()
+        await bed.registered()
+        with pytest.raises(KubeError, match="65537 CPUs are more than Slurm can count"):
+            await bed.create("wraps", cpu="65537")
+        await bed.create("drops", annotations={"slurm-sdk/gres": "gpu:999999999"})
+        await bed.until(lambda: len(bed.jobs()) >= 4, "it was dropped some times")
+        start = time.monotonic()
+        await bed.until(lambda: len(bed.jobs()) >= 5, "and is tried again")
+        assert time.monotonic() - start > 2
+        await bed.create("other")
+        await bed.running("other")
+
+    world(scenario, nodes=1)
+
+
+@pytest.mark.attack("fills the memory of the bridge with halves of questions")
+def test_the_webhook_holds_few_large_questions_at_a_time(world: World) -> None:
+    async def scenario(bed: Bed) -> None:
+        await bed.bridge()
+        tls = ssl.create_default_context()
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        writers = []
+
+        async def half() -> None:
+            _, writer = await asyncio.open_connection("127.0.0.1", bed.webhook_port, ssl=tls)
+            writers.append(writer)
+            writer.write(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n")
+            with contextlib.suppress(OSError, asyncio.TimeoutError):
+                for _ in range(78):
+                    writer.write(b" " * 100_000)
+                    await asyncio.wait_for(writer.drain(), 1)
+
+        before = _resident()
+        floods = [asyncio.ensure_future(half()) for _ in range(40)]
+        most = 0
+        for number in range(5):
+            await bed.create(f"p{number}")
+            most = max(most, _resident() - before)
+        await asyncio.gather(*floods)
+        most = max(most, _resident() - before)
+        for writer in writers:
+            writer.close()
+        assert most < 200, f"{most} MiB"
+
+    world(scenario, nodes=1)
+
+
+def _resident() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("VmRSS")).split()[1]) // 1024

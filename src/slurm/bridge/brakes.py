@@ -1,4 +1,4 @@
-"""How much may be deleted: a breaker that trips on too many unproved losses, and a speed limit."""
+"""How much may be deleted or asked for: a breaker for unproved losses, and speed limits."""
 
 from __future__ import annotations
 
@@ -6,6 +6,34 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from slurm.bridge.settings import Brakes
+
+# The pause before a gang asks again: twice as long each time, up to this many seconds.
+_FIRST_S, _LONGEST_S = 0.5, 300.0
+
+
+@dataclass
+class Resubmissions:
+    """How soon a gang may ask Slurm again; the caller gives the time.
+
+    A job that Slurm drops at once would otherwise be made anew as fast as Slurm can drop it, until
+    there is no room left for the jobs of others.
+    """
+
+    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)
+
+    def wait(self, gang: str, now: float) -> float:
+        """Seconds until the gang may ask."""
+        times, last = self._asked.get(gang, (0, 0.0))
+        pause = min(_LONGEST_S, _FIRST_S * 2 ** min(times, 20)) if times else 0.0
+        return max(0.0, last + pause - now)
+
+    def asked(self, gang: str, now: float) -> None:
+        """It asks now."""
+        self._asked[gang] = (self._asked.get(gang, (0, 0.0))[0] + 1, now)
+
+    def forget(self, gang: str) -> None:
+        """It has what it asked for, or is gone."""
+        self._asked.pop(gang, None)
 
 
 @dataclass

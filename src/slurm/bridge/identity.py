@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from slurm.bridge.names import PREFIX
+from slurm.bridge.kube_types import Pod
+from slurm.bridge.names import ACCOUNT, PREFIX, USER
 from slurm.bridge.parameters import PARAMETERS, asked
-from slurm.bridge.settings import Rule
+from slurm.bridge.settings import Rule, Settings
 
 _ANY = "*"
 
@@ -79,6 +80,18 @@ def possible(
         return f"no rule here gives Slurm user {user[:80]!r} with account {account[:80]!r}"
     wrong = [list(_beyond(rule, asked(annotations), partition)) for rule in giving]
     return "" if [] in wrong else "; ".join(wrong[0])
+
+
+def problem_of(settings: Settings, pods: Sequence[Pod]) -> str:
+    """Why one of these pods may not have what the first asks for, whose wishes count; or ""."""
+    wishes, own = pods[0].metadata.annotations, settings.slurm.partition or ""
+    for pod in pods:
+        meta = pod.metadata
+        who = Requester(meta.namespace, pod.spec.serviceAccountName or "default")
+        user, account = meta.annotations.get(USER, ""), meta.annotations.get(ACCOUNT, "")
+        if wrong := possible(settings.identity, who, user, account, wishes, own):
+            return f"{pod.key}: {wrong}"
+    return ""
 
 
 def _candidates(rules: Sequence[Rule], who: Requester) -> Iterator[Rule]:

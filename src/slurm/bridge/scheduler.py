@@ -25,17 +25,17 @@ from slurm.bridge.actions import (
     Submit,
     Tell,
 )
-from slurm.bridge.brakes import Breaker
+from slurm.bridge.brakes import Breaker, Resubmissions
 from slurm.bridge.feasibility import infeasible
 from slurm.bridge.gang import World, decide, job_of
 from slurm.bridge.grouping import gang_key, gang_of, group_of
-from slurm.bridge.identity import Requester, possible
+from slurm.bridge.identity import problem_of
 from slurm.bridge.jobs_view import JobsView
 from slurm.bridge.kube import KubeError
 from slurm.bridge.kube_types import Node, Pod
 from slurm.bridge.lease import NotLeader
 from slurm.bridge.metrics import Metrics
-from slurm.bridge.names import ACCOUNT, GATE, OUT_OF_SERVICE, USER
+from slurm.bridge.names import GATE, OUT_OF_SERVICE
 from slurm.bridge.nodes import slurm_name
 from slurm.bridge.pod_writes import PodWrites
 from slurm.bridge.room import room_for
@@ -74,7 +74,7 @@ class Scheduler:
         self.settings, self.slurm, self.writes = settings, slurm, writes
         self.metrics, self.fence = metrics, fence
         self.view = JobsView(settings, slurm, self._wake_gang)
-        self.breaker = Breaker(settings.brakes)
+        self.breaker, self._asks = Breaker(settings.brakes), Resubmissions()
         self.groups: dict[str, int | None] = {}
         self.nodes: dict[str, Node] = {}
         self.put: Callable[[Pod], None] = self._put
@@ -110,6 +110,7 @@ class Scheduler:
         if not self._gangs[key]:
             del self._gangs[key]
             self._grown.pop(key, None)
+            self._asks.forget(key)
             self.view.forget(key)
         job = job_of(pod)
         if job is not None and new is not None:
@@ -273,6 +274,7 @@ class Scheduler:
                     await self._took(self.writes.mark(pod, job))
             case Place(pod, node, job):
                 await self._place(pod, node, job)
+                self._asks.forget(key)
             case Evict(pod, reason, message, unproved):
                 await self._evict(pod, reason, message, unproved)
             case Expire(pod, reason, message):
@@ -300,15 +302,20 @@ class Scheduler:
             self.put(pod)
 
     async def _submit(self, key: str, pods: tuple[Pod, ...]) -> None:
-        self._check_wishes(pods)
+        # Admission wrote who the pods are; somebody may have got past it.
+        if wrong := problem_of(self.settings, pods):
+            raise RestRefused(wrong)
         if self.view.unsure(key):
             raise Later("an earlier submission may have arrived")
+        if self._asks.wait(key, time.monotonic()) > 0:
+            raise Later("the job before this one ended at once")
         away = [slurm_name(n) for n in infeasible(pods, self.nodes.values())]
         try:
             description = self._description(key, pods, away)
         except Contradiction as error:
             raise RestRefused(error.message) from error
         self.fence()
+        self._asks.asked(key, time.monotonic())
         try:
             job = await self.slurm.submit(description)
         except RestError as error:
@@ -336,19 +343,6 @@ class Scheduler:
             excluded=[name for name in away if name in self.view.node_names],
             external=self.slurm.external_jobs,
         )
-
-    def _check_wishes(self, pods: tuple[Pod, ...]) -> None:
-        """Admission wrote who the pods are; somebody may have got past it."""
-        # The first pod's wishes are those of the job: each pod must be allowed to have them.
-        wishes = pods[0].metadata.annotations
-        for pod in pods:
-            meta = pod.metadata
-            who = Requester(meta.namespace, pod.spec.serviceAccountName or "default")
-            user, account = meta.annotations.get(USER, ""), meta.annotations.get(ACCOUNT, "")
-            own = self.settings.slurm.partition or ""
-            wrong = possible(self.settings.identity, who, user, account, wishes, own)
-            if wrong:
-                raise RestRefused(f"{pod.key}: {wrong}")
 
     async def _place(self, pod: Pod, node: str, job: int) -> None:
         if self.settings.mode == "direct" and not self._room(pod, node):

@@ -18,6 +18,10 @@ _PART = re.compile(
 _SCALED = re.compile(r"[0-9]+[A-Za-z]?")
 
 
+# Slurm keeps them in 16 bits, of which the last values have meanings; of 65537 it makes 1.
+_MOST_CPUS = 65_000
+
+
 class Contradiction(SlurmError):
     """An annotation and the requests of a pod cannot both hold."""
 
@@ -78,6 +82,8 @@ def sizes_of(wants: Sequence[Needs], asked: Mapping[str, Any]) -> dict[str, Any]
         cpus.append(there)
     if isinstance(box := asked.get("memory_per_node"), dict):
         memory.append(int(box["number"]))
+    if cpus and max(cpus) > _MOST_CPUS:
+        raise Contradiction(f"{max(cpus)} CPUs are more than Slurm can count; at most {_MOST_CPUS}")
     sizes: dict[str, Any] = {"cpus_per_task": max(cpus)} if cpus else {}
     if memory:
         sizes["memory_per_node"] = {"set": True, "number": max(memory)}

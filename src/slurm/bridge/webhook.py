@@ -47,6 +47,8 @@ _RENEW_S = 3600.0
 _LOOK_S = 10.0
 # Less than the API server waits: it hears the reason, not a silence that may let the pod in.
 _PATIENCE_S = 4.0
+# Bytes of a question that is read at once, and how many larger ones are in memory together.
+_SMALL, _LARGE_AT_A_TIME = 256 * 1024, 8
 
 
 class Webhook:
@@ -66,6 +68,7 @@ class Webhook:
         self._bridge, self._url, self._nodes = bridge, url, nodes
         self._owners = Owners(kube)
         self._policy = ""
+        self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ready = asyncio.Event()
         app = web.Application(client_max_size=8 * 1024 * 1024)
@@ -172,12 +175,22 @@ class Webhook:
             return False
         return await self._owners.daemon(asked_for.namespace, _made(asked_for))
 
+    async def _body(self, request: web.Request) -> bytes:
+        """The question. Anybody in the network may send some: large ones wait for each other."""
+        small = request.content_length is not None and request.content_length <= _SMALL
+        if small:
+            return await asyncio.wait_for(request.read(), _PATIENCE_S)
+        async with self._large:
+            return await asyncio.wait_for(request.read(), _PATIENCE_S)
+
     async def _answer(
         self, request: web.Request, decide: Callable[[Request], Awaitable[Answer]]
     ) -> web.Response:
         """Whatever goes wrong is a refusal with the reason: an error may let the pod in."""
         try:
-            asked_for = read_review(await request.read())
+            asked_for = read_review(await self._body(request))
+        except asyncio.TimeoutError as error:
+            raise web.HTTPRequestTimeout(text="the question did not come in time") from error
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text=f"no AdmissionReview: {error}") from error
         try:
