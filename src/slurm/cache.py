@@ -38,7 +38,7 @@ log = logging.getLogger("slurm")
 
 
 #: What keys are made like; values under keys of another format are never found.
-FORMAT = "slurm-sdk cache 2"
+FORMAT = "slurm-sdk cache 3"
 #: Options that change what a function finds around it; those before the mark, how many values come.
 _RANKS = ("all_ranks", "launch", "nodes", "ntasks", "ntasks_per_node")
 _AROUND = ("conda", "env", "modules", "python", "setup", "venv")
@@ -71,7 +71,9 @@ def _refer(jobs: Any) -> str:
 class Keys:
     """Makes the keys of calls of one task, from the code and the values as they are now."""
 
-    def __init__(self, submitter: Submitter[..., Any], prepared: Prepared) -> None:
+    def __init__(
+        self, submitter: Submitter[..., Any], prepared: Prepared, here: bool = False
+    ) -> None:
         self._submitter = submitter
         self._prepared = prepared
         self._environment = environment = prepared.environment
@@ -87,7 +89,7 @@ class Keys:
             self._unseen: Unseen | None = unseen
         else:
             self._unseen = None
-        self._slices = Slices(self._origins, self._of_value)
+        self._slices = Slices(self._origins, self._of_value, here)
 
     def drafts(self, calls: Sequence[Call], common: Mapping[str, Any]) -> list[Draft | None]:
         """The keys of calls; None for those of which something cannot be seen."""
@@ -117,9 +119,9 @@ class Keys:
         """What the keys of all calls have in common; where the code enters imported modules."""
         options = self._submitter.options
         ranks = [f"{name}={options[name]!r}" for name in _RANKS if options.get(name)]
+        home = home_of(self._function, self._environment)
         if callable(self._cache) or isinstance(self._cache, str):
             text = self._cache if isinstance(self._cache, str) else ""
-            home = home_of(self._function, self._environment)
             return _joined(FORMAT, self._target, home, text, *ranks), Roots(), []
         if self._unseen is not None:
             raise self._unseen
@@ -133,6 +135,7 @@ class Keys:
         code = _joined(
             FORMAT,
             self._target,
+            home,
             found,
             _python(environment.python),
             # What a way of packaging says of the code that it ships: a wheel, a snapshot, an image.
@@ -206,10 +209,10 @@ def _check_image(environment: Environment) -> None:
 def home_of(function: Callable[..., Any], environment: Environment) -> str:
     """Where a function was written: two projects may have modules and tasks of the same name."""
     module = sys.modules.get(str(getattr(function, "__module__", None)))
-    if getattr(function, "__module__", None) == "__main__":
-        return _script(function)
+    if module is None or module.__name__ in ("__main__", "__mp_main__"):
+        return _script(function)  # it travels by value, perhaps into this job
     path = getattr(module, "__file__", None)
-    if not isinstance(path, str) or Origins().find(module.__name__).kind != OWN:  # type: ignore[union-attr]
+    if not isinstance(path, str) or Origins().find(module.__name__).kind != OWN:
         return ""
     if environment.kind == "wheel":
         return str(environment.details.get("label", "")).rpartition(" ")[0]
@@ -255,7 +258,7 @@ def keys_here(
     """
     if not submitter.options.get("cache"):
         return [None] * len(calls)
-    keys = Keys(submitter, submitter.prepare())
+    keys = Keys(submitter, submitter.prepare(), here=True)
     drafts = keys.drafts(calls, common)
     newer = sorted(filter(is_newer_than_process, keys.sources))
     if newer and submitter.options.get("cache") is True:
@@ -359,8 +362,13 @@ def target_of(function: Callable[..., Any]) -> str:
 def _script(function: Callable[..., Any]) -> str:
     """Whose `__main__` a function is of: every script has one."""
     code: Any = getattr(function, "__code__", None)
-    own = code is not None and getattr(function, "__module__", None) == "__main__"
-    return os.path.abspath(code.co_filename) if own else ""
+    if code is None:
+        return ""
+    if os.path.isfile(code.co_filename):
+        return os.path.realpath(str(code.co_filename))
+    # A cell of a notebook, whose name is another one in each process and for each text; `exec`.
+    script: str | None = getattr(sys.modules.get("__main__"), "__file__", None)
+    return os.path.abspath(script or os.environ.get("JPY_SESSION_NAME") or os.getcwd())
 
 
 def _python(python: str) -> str:
@@ -381,6 +389,6 @@ def _own_text(given: object, function: Callable[..., Any]) -> str:
 def _joined(*texts: str) -> str:
     digest = hashlib.sha256()
     for text in texts:
-        data = text.encode()
+        data = text.encode("utf-8", "surrogatepass")
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()[: rundir.KEY_LENGTH]

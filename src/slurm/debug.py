@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slurm import rundir
 from slurm.array import ArrayJob
-from slurm.cache import keys_here, look_up, target_of
+from slurm.cache import keys_file, keys_here, look_up, target_of
 from slurm.callbacks.base import flush
 from slurm.callbacks.following import tell_child, tell_completed, tell_submitted
 from slurm.context import JobContext
@@ -232,6 +232,7 @@ def _store(job: DebugJob[Any], value: Any) -> None:
     for name in (rundir.RESULTS, rundir.VALUES):
         rundir.make_private_folder(os.path.join(run, name))
     rundir.write_atomically(os.path.join(run, rundir.METADATA), json.dumps(metadata).encode())
+    rundir.write_atomically(os.path.join(run, rundir.CACHE_KEYS), keys_file([job.cache_key]))
     who = rundir.Identity(job.id, 0, 0, 0)
     header = {"python": "{}.{}.{}".format(*sys.version_info[:3])}
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -86,11 +87,11 @@ with Cluster("embedded", job_base_dir={base!r}):
 """
 
 
-def in_a_process(tmp_path: Path, code: str) -> str:
+def in_a_process(tmp_path: Path, code: str, *args: str) -> str:
     script = tmp_path / "script.py"
     script.write_text(code)
     done = subprocess.run(
-        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, script, *args], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
@@ -243,6 +244,139 @@ def test_a_torn_pointer_is_no_value(cluster: Cluster, tmp_path: Path) -> None:
     (pointer,) = (tmp_path / "jobs" / ".cache").iterdir()
     pointer.write_text(pointer.read_text()[:10])
     assert not double(1).cached
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"place": ["FILE", 10**30, 9]},
+        {"place": ["FILE", 0, 10**30]},
+        {"place": ["FILE", 0, 10**14]},
+        {"place": ["FILE", 0, float("inf")]},
+        {"place": ["a\0b", 0, 1]},
+        {"run": "a\0b"},
+        {"run": "\ud800"},
+    ],
+    ids=str,
+)
+def test_a_damaged_pointer_is_no_value(
+    cluster: Cluster, tmp_path: Path, damage: dict[str, Any]
+) -> None:
+    double = counting(tmp_path / "log")
+    double(1).result(LIMIT)
+    (pointer,) = (tmp_path / "jobs" / ".cache").iterdir()
+    told = json.loads(pointer.read_text())
+    text = json.dumps({**told, **damage}).replace("FILE", told["place"][0])
+    pointer.write_text(text)
+    assert not double(1).cached
+
+
+def test_a_pointer_under_the_name_of_another_key_is_no_value(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    double = counting(tmp_path / "log")
+    double(1).result(LIMIT)
+    (first,) = (tmp_path / "jobs" / ".cache").iterdir()
+    kept = first.read_text()
+    first.unlink()
+    double(2).result(LIMIT)
+    (second,) = (tmp_path / "jobs" / ".cache").iterdir()
+    second.write_text(kept)
+    again = double(2)
+    assert (again.result(LIMIT), again.cached) == (4, False)
+
+
+NEXT_TO_IT = """
+from pathlib import Path
+from slurm import task
+
+@task(cache=True)
+def read():
+    return (Path(__file__).parent / "data.txt").read_text()
+"""
+
+
+@pytest.mark.parametrize("where", ["script", "module"])
+def test_two_projects_of_the_same_code_have_values_of_their_own(tmp_path: Path, where: str) -> None:
+    call = (
+        "from slurm import Cluster\n"
+        f"with Cluster('embedded', job_base_dir={str(tmp_path / 'jobs')!r}):\n"
+        "    job = read()\n    print(job.result(60), job.cached)\n"
+    )
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "data.txt").write_text(name)
+        (folder / "reads_next_to_it.py").write_text(NEXT_TO_IT)
+        code = NEXT_TO_IT if where == "script" else "from reads_next_to_it import read\n"
+        assert in_a_process(folder, code + call) == f"{name} False"
+
+
+CELL = """
+from slurm import Cluster, task
+import sys
+cell = "@task(cache='v1')\\ndef f(): return " + sys.argv[1]
+exec(compile(cell, f"/tmp/ipykernel_{sys.argv[1]}/{sys.argv[1]}.py", "exec"))
+with Cluster("embedded", job_base_dir=sys.argv[2]):
+    job = f()
+    print(job.result(60), job.cached)
+"""
+
+
+def test_a_cell_of_a_notebook_is_the_same_in_the_next_session(tmp_path: Path) -> None:
+    assert in_a_process(tmp_path, CELL, "1", str(tmp_path / "jobs")) == "1 False"
+    assert in_a_process(tmp_path, CELL, "2", str(tmp_path / "jobs")) == "1 True"
+
+
+PATCHED = """
+import sys
+from unittest.mock import patch
+from slurm import Cluster
+import patched_tasks as m
+if sys.argv[1] == "debug":
+    {patch}
+with Cluster(sys.argv[1], job_base_dir=sys.argv[2]):
+    job = m.f()
+    print(job.result(*([60] if sys.argv[1] != "debug" else [])), job.cached)
+"""
+PATCHED_TASKS = """
+from slurm import task
+FACTOR = 2
+TABLE = {"k": 3}
+
+class A:
+    def m(self):
+        return 4
+
+def g():
+    return TABLE["k"]
+
+@task(cache=True)
+def f():
+    return FACTOR, g(), A().m()
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "shared"),
+    [
+        ("pass", True),
+        ("m.FACTOR = 9", False),
+        ("m.TABLE['k'] = 9", False),
+        ("m.g = lambda: 9", False),
+        ("m.A.m = lambda self: 9", False),
+        ("patch('patched_tasks.g', return_value=9).start()", False),
+    ],
+)
+def test_what_a_program_patches_for_the_debugger_is_no_value_of_a_job(
+    tmp_path: Path, how: str, shared: bool
+) -> None:
+    (tmp_path / "patched_tasks.py").write_text(PATCHED_TASKS)
+    code = PATCHED.replace("{patch}", how)
+    here = in_a_process(tmp_path, code, "debug", str(tmp_path / "jobs"))
+    assert here == "(2, 3, 4) False" if shared else "9" in here
+    job = in_a_process(tmp_path, code, "embedded", str(tmp_path / "jobs"))
+    assert job == f"(2, 3, 4) {shared}"
 
 
 def test_a_large_value_is_found_and_missed_when_its_file_is_gone(

@@ -541,3 +541,42 @@ def test_unchanged_code_costs_little(folder: Path, tmp_path: Path) -> None:
     for _ in range(10):
         assert capture.take(source).digest == first.digest  # type: ignore[union-attr]
     assert (time.process_time() - begun) / 10 < 0.02
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "if True: import beside_it",
+        "x = 1; import beside_it",
+        "import os, \\\n        beside_it",
+        "from in_it import (  # the one (of two)\n        beside_it)",
+    ],
+)
+def test_an_import_in_the_middle_of_a_line_is_captured(
+    cluster: Cluster, folder: Path, statement: str
+) -> None:
+    place = folder / "in_it" / "beside_it.py" if "in_it" in statement else folder / "beside_it.py"
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("V = 'as submitted'\n")
+    (folder / "imports_late.py").write_text(
+        f"from slurm import task\n@task\ndef f():\n    {statement}\n    return beside_it.V\n"
+    )
+    import imports_late  # type: ignore[import-not-found]
+
+    job = cluster.submit(imports_late.f, hold=True)()
+    place.write_text("V = 'edited since'\n")
+    job.release()
+    assert job.result(60) == "as submitted"
+
+
+@pytest.mark.parametrize("kept", [0, 100, -8])
+def test_what_a_disk_has_lost_of_a_capture_is_captured_again(
+    cluster: Cluster, work: object, tmp_path: Path, kept: int
+) -> None:
+    assert work.value().result(60) == 2  # type: ignore[attr-defined]
+    for path in (tmp_path / "cache").rglob("captures/*"):
+        if path.suffix != ".json":
+            data = path.read_bytes()
+            path.write_bytes(data[:kept])
+    with Cluster("embedded", job_base_dir=tmp_path / "others"):
+        assert work.value().result(60) == 2  # type: ignore[attr-defined]

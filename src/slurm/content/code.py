@@ -19,11 +19,12 @@ T = TypeVar("T")
 #: A text that may be a name, or a path of names: what `getattr` and `import_module` take.
 NAME = re.compile(r"[A-Za-z_]\w*(?:[.:][A-Za-z_]\w*)*\Z")
 #: They run or import what a text says: only one that stands there can be seen.
-RUNNERS = frozenset(("eval", "exec", "__import__", "import_module"))
+RUNNERS = frozenset(("eval", "exec", "__import__", "import_module", "resolve_name"))
 #: They import what lies somewhere.
 LOADERS = frozenset(
-    ("run_path", "run_module", "spec_from_file_location", "SourceFileLoader", "entry_points")
-)
+    ("run_path", "run_module", "spec_from_file_location", "spec_from_loader", "SourceFileLoader",
+     "SourcelessFileLoader", "zipimporter", "entry_points")
+)  # fmt: skip
 #: They read how code is written, and where.
 TEXT_READERS = frozenset(
     ("getsource", "getsourcelines", "findsource", "getcomments", "co_firstlineno", "co_lines")
@@ -75,14 +76,26 @@ def _once(read: Callable[[types.CodeType], T]) -> Callable[[types.CodeType], T]:
 @_once
 def of_code(code: types.CodeType) -> str:
     """The digest of byte code; comments, docstrings and line numbers are not in it."""
+    return _of_code(code, _consts(code), of_code)
+
+
+@_once
+def of_documented(code: types.CodeType) -> str:
+    """The same with the docstrings, also those of the functions inside."""
+    return _of_code(code, code.co_consts, of_documented)
+
+
+def _of_code(
+    code: types.CodeType, consts: tuple[object, ...], inner: Callable[[types.CodeType], str]
+) -> str:
     counts = (
         code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount,
         code.co_flags, code.co_nlocals,
     )  # fmt: skip
     names = (code.co_name, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
     table = getattr(code, "co_exceptiontable", b"")
-    consts = [_of_const(const) for const in _consts(code)]
-    return combine("code", repr(counts), repr(names), code.co_code.hex(), table.hex(), *consts)
+    found = [_of_const(const, inner) for const in consts]
+    return combine("code", repr(counts), repr(names), code.co_code.hex(), table.hex(), *found)
 
 
 def _consts(code: types.CodeType) -> tuple[object, ...]:
@@ -98,18 +111,19 @@ def _consts(code: types.CodeType) -> tuple[object, ...]:
 
 
 def _loads_first(code: types.CodeType) -> bool:
-    return any(i.opname.startswith("LOAD_CONST") and i.arg == 0 for i in dis.get_instructions(code))
+    loads = ("LOAD_CONST", "RETURN_CONST")
+    return any(i.opname.startswith(loads) and i.arg == 0 for i in dis.get_instructions(code))
 
 
-def _of_const(const: object) -> str:
+def _of_const(const: object, inner: Callable[[types.CodeType], str]) -> str:
     if isinstance(const, types.CodeType):
-        return of_code(const)
+        return inner(const)
     if type(const) in SCALARS:
         return of_scalar(const)
     if isinstance(const, tuple):
-        return combine("tuple", *map(_of_const, const))
+        return combine("tuple", *(_of_const(one, inner) for one in const))
     if isinstance(const, frozenset):
-        return combine("frozenset", *sorted(map(_of_const, const)))
+        return combine("frozenset", *sorted(_of_const(one, inner) for one in const))
     return combine(type(const).__name__, repr(const))  # Ellipsis, slices of constants
 
 
@@ -172,7 +186,11 @@ def _refuse_unknown(code: types.CodeType, used: Used) -> None:
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PUSH_NULL")]
     for at, step in enumerate(steps):
         name = step.argval
-        if not isinstance(name, str) or name not in RUNNERS or not step.opname.startswith("LOAD_"):
+        if not isinstance(name, str) or name not in RUNNERS:
+            continue
+        if step.opname == "IMPORT_FROM" and steps[at + 1].argval != name:
+            raise Unseen(f"{name} goes by another name")
+        if not step.opname.startswith("LOAD_"):
             continue
         if name in ("eval", "exec"):
             if "ATTR" in step.opname or "METHOD" in step.opname:
@@ -199,4 +217,4 @@ def _constant_given(steps: list[dis.Instruction]) -> str | None:
 def import_of(text: str) -> tuple[int, str, tuple[str, ...]]:
     """What a text stands for that is given to `import_module`: level, module, no names."""
     name = text.lstrip(".")
-    return len(text) - len(name), name, ()
+    return len(text) - len(name), name.partition(":")[0], ()

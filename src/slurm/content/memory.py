@@ -19,6 +19,8 @@ def of_array(value: Any) -> tuple[list[str], list[Any]] | None:
         order = "F" if value.flags.f_contiguous and not value.flags.c_contiguous else "C"
         # The transposed one of an array in Fortran's order lies in C's.
         flat = numpy.ascontiguousarray(value.T if order == "F" else value)
+        if _has_metadata(value.dtype):
+            return None
         told = [order, repr(value.shape), repr(numpy.lib.format.dtype_to_descr(value.dtype))]
         return [*told, of_memory("array", flat.reshape(-1).view("u1"))], []
     if torch is not None and kind in (torch.Tensor, torch.nn.Parameter):
@@ -28,3 +30,12 @@ def of_array(value: Any) -> tuple[list[str], list[Any]] | None:
         told = [str(value.dtype), repr(tuple(value.shape)), repr(value.stride())]
         return [*told, str(value.requires_grad), of_memory("tensor", flat)], []
     return None
+
+
+def _has_metadata(dtype: Any) -> bool:
+    """Whether a type of numpy says more than what its memory means."""
+    if dtype.metadata is not None:
+        return True
+    if dtype.subdtype is not None:
+        return _has_metadata(dtype.base)
+    return any(_has_metadata(field[0]) for field in (dtype.fields or {}).values())

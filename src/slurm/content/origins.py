@@ -184,9 +184,21 @@ def _is_of_python(file: str) -> bool:
 # ---- versions of installed packages -----------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1024)
 def versions_of(top: str) -> tuple[str, ...]:
     """Name and version of the distributions that brought a module; empty where none did."""
+    return _versions_of(top, tuple(map(_seen, sys.path)))
+
+
+def _seen(entry: str) -> tuple[str, int]:
+    """A folder of the import path and when names in it changed: packages may be installed now."""
+    try:
+        return entry, os.stat(entry or os.curdir).st_mtime_ns
+    except (OSError, ValueError):
+        return entry, 0
+
+
+@functools.lru_cache(maxsize=1024)
+def _versions_of(top: str, path: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
     if top in _OURS:
         from slurm import __version__
 
@@ -194,14 +206,14 @@ def versions_of(top: str) -> tuple[str, ...]:
     own = top.replace("_", "-").lower()
     found = {
         f"{name}=={version}"
-        for name, version, tops in _distributions()
+        for name, version, tops in _distributions(path)
         if top in tops() or (name.replace("_", "-").lower() == own and not tops())
     }
     return tuple(sorted(found))
 
 
 @functools.lru_cache(maxsize=1)
-def _distributions() -> tuple[tuple[str, str, Any], ...]:
+def _distributions(path: tuple[tuple[str, int], ...]) -> tuple[tuple[str, str, Any], ...]:
     """Name, version and what gives the modules of each distribution, the first on the path."""
     found: dict[str, tuple[str, str, Any]] = {}
     for one in importlib.metadata.distributions():

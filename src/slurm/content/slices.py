@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm.content.acts import is_builtin, is_harmless_name
 from slurm.content.code import READERS
 from slurm.content.origins import ABSENT, INSTALLED, OWN, PYTHON, Origins, versions_of
+from slurm.content.patched import patched
 from slurm.content.plain import combine
 from slurm.content.statements import (
     Import,
     Source,
     Statement,
-    is_builtin,
-    is_harmless_name,
     read_statements,
 )
 from slurm.content.unseen import Unseen
@@ -30,6 +30,12 @@ _MAKING = frozenset(
     ("abc", "collections", "contextlib", "contextvars", "copy", "dataclasses", "decimal", "enum",
      "fractions", "functools", "itertools", "logging", "math", "operator", "queue", "re", "slurm",
      "string", "struct", "threading", "types", "typing", "weakref")
+)  # fmt: skip
+#: Modules of Python whose functions change something that others see.
+_CHANGING = frozenset(
+    ("atexit", "builtins", "codecs", "ctypes", "faulthandler", "gc", "importlib", "locale", "mmap",
+     "multiprocessing", "os", "random", "resource", "runpy", "signal", "site", "socket", "sys",
+     "tracemalloc", "unittest", "warnings")
 )  # fmt: skip
 
 
@@ -65,6 +71,7 @@ class _Module:
     """A module that is imported, and what of it counts."""
 
     name: str
+    file: str
     package: str
     source: Source
     chosen: dict[int, Statement] = field(default_factory=dict)
@@ -77,10 +84,14 @@ class _Module:
 class Slices:
     """What calls reach of the modules around them; one object for the calls of one submission."""
 
-    def __init__(self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]]) -> None:
+    def __init__(
+        self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]], here: bool = False
+    ) -> None:
         self._origins = origins
         #: The digest of a value, and where it leads on.
         self._of_value = of_value
+        #: Whether the modules of this process run, with all that it has put into them.
+        self._here = here
         self._known: dict[tuple[Any, ...], str] = {}
 
     def of(self, roots: Roots) -> str:
@@ -88,14 +99,17 @@ class Slices:
         sets = map(frozenset, (roots.modules, roots.names, roots.texts))
         key = (*sets, roots.dynamic)
         if key not in self._known:
-            self._known[key] = _Reach(self._origins, self._of_value).of(roots)
+            self._known[key] = _Reach(self._origins, self._of_value, self._here).of(roots)
         return self._known[key]
 
 
 class _Reach:
-    def __init__(self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]]) -> None:
+    def __init__(
+        self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]], here: bool
+    ) -> None:
         self._origins = origins
         self._of_value = of_value
+        self._here = here
         self._modules: dict[str, _Module] = {}
         self._others: set[str] = set()
         self._seen: set[str] = set()
@@ -108,8 +122,8 @@ class _Reach:
         self._enter(roots)
         while self._choose() or self._look_below() or self._look_at_values():
             pass
-        documented = not READERS.isdisjoint(self._names)
-        parts = [_digest(self._modules[name], documented) for name in sorted(self._modules)]
+        acting = self._acting()
+        parts = [self._digest(self._modules[name], acting) for name in sorted(self._modules)]
         files = [f"{name}={digest}" for name, digest in sorted(self._files.items())]
         values = [f"{name}={digest}" for name, digest in sorted(self._values.items())]
         return combine("slice", *filter(None, parts), *files, *values, *sorted(self._others))
@@ -157,7 +171,7 @@ class _Reach:
         except (SyntaxError, ValueError, RecursionError) as error:
             raise Unseen(f"{file} cannot be read as Python ({error})", name) from error
         package = name if is_package else name.rpartition(".")[0]
-        module = _Module(name, package, source, waiting=dict(enumerate(source.statements)))
+        module = _Module(name, file, package, source, waiting=dict(enumerate(source.statements)))
         self._modules[name] = module
         for one in source.statements:
             if one.brings:
@@ -219,12 +233,28 @@ class _Reach:
         for name in one.calls:
             if self._home(module, name) not in (PYTHON, INSTALLED, ABSENT):
                 return True
+        if any(self._has_effect(module, one, name) for name in one.effects):
+            return True
         if any(self._home(module, name) != PYTHON for name in one.bases):
             return True
         # A function of one's own that is handed to another may be called by it.
         return bool(one.calls or one.bases) and any(
             name in module.source.bound and self._is_own_code(module, name) for name in one.handed
         )
+
+    def _has_effect(self, module: _Module, one: Statement, name: str) -> bool:
+        """Whether a value is asked of a module that may change something on the way.
+
+        Of other people's packages those are called for their effect whose value nobody uses.
+        """
+        home = self._home(module, name)
+        if home == PYTHON:
+            place = module.source.imported.get(name, (0, name, ()))[1]
+            return name in module.source.bound and place.partition(".")[0] in _CHANGING
+        if home != INSTALLED or not all(bound.startswith("_") for bound in one.binds):
+            return False
+        others = (other for other in module.source.statements if other is not one)
+        return not any(one.binds & other.names for other in others)
 
     def _home(self, module: _Module, name: str) -> str:
         """Where a name of a module comes from."""
@@ -262,25 +292,91 @@ class _Reach:
         more = False
         for module in list(self._modules.values()):
             loaded = sys.modules.get(module.name)
-            for one in module.chosen.values():
-                if loaded is None or not self._is_computed(module, one):
-                    continue
-                for name in one.binds:
-                    more |= self._look_at(module, loaded, name)
+            if loaded is None:
+                continue
+            for one in list(module.chosen.values()):
+                if self._is_computed(module, one):
+                    for name in one.binds & vars(loaded).keys():
+                        more |= self._look_at(module, name, vars(loaded)[name])
+                elif self._here:
+                    data = self._origins.read(module.file)
+                    for place, value in patched(loaded, data, one):
+                        more |= self._look_at(module, place, value)
         return more
 
-    def _look_at(self, module: _Module, loaded: Any, name: str) -> bool:
-        place = f"{module.name}.{name}"
-        used = self._dynamic or name in module.names or name in self._names
-        if place in self._values or not used or name not in vars(loaded):
+    def _look_at(self, module: _Module, name: str, value: Any) -> bool:
+        place, top = f"{module.name}.{name}", name.partition(".")[0]
+        used = self._dynamic or top in module.names or top in self._names
+        if place in self._values or not used:
             return False
         try:
-            self._values[place], roots = self._of_value(vars(loaded)[name])
+            self._values[place], roots = self._of_value(value)
         except Unseen as unseen:
             unseen.within(place)
             raise
         self._enter(roots)
         return True
+
+    # ---- the digest -----------------------------------------------------------------------------
+
+    def _acting(self) -> set[str]:
+        """The modules that act when they are imported, or import such ones."""
+        needs = {name: self._needs(module) for name, module in self._modules.items()}
+        acting = {
+            name
+            for name, module in self._modules.items()
+            if any(self._acts(module, one) for one in module.chosen.values())
+        }
+        more = True
+        while more:
+            found = {name for name, needed in needs.items() if needed & acting} - acting
+            acting |= found
+            more = bool(found)
+        return acting
+
+    def _needs(self, module: _Module) -> set[str]:
+        return {
+            name
+            for one in module.source.statements
+            for name in _places(module, one)
+            if name in self._modules
+        }
+
+    def _digest(self, module: _Module, acting: set[str]) -> str:
+        """What counts of a module: definitions in any order, the rest as it stands."""
+        loose: list[str] = []
+        fixed: list[str] = []
+        names = self._names | module.names
+        documented = not READERS.isdisjoint(names)
+        for at, one in enumerate(module.source.statements):
+            # What an imported module does happens whether or not its name is used.
+            if at not in module.chosen and acting.isdisjoint(_places(module, one)):
+                continue
+            text = one.documented if documented else one.digest
+            (loose if self._is_loose(module, one, acting) else fixed).append(text)
+        doc = [f"says {module.source.doc}"] if documented and module.source.doc else []
+        place = [f"lies at {module.file}"] if "__file__" in names else []
+        if not loose and not fixed and not doc:
+            return ""
+        return combine("module", module.name, *doc, *place, *sorted(loose), "then", *fixed)
+
+    def _is_loose(self, module: _Module, one: Statement, acting: set[str]) -> bool:
+        """Whether it does not matter where a statement stands."""
+        source = module.source
+        if not one.loose or one.acts or any(source.bound[name] != 1 for name in one.binds):
+            return False
+        if not acting.isdisjoint(_places(module, one)):
+            return False
+        # A default or an attribute of a class has the value that a name has at that moment.
+        own = (name for name in one.takes if name in source.bound)
+        return all(source.bound[n] == 1 and self._is_steady(module, n) for n in own)
+
+    def _is_steady(self, module: _Module, name: str) -> bool:
+        if name in module.source.constants:
+            return True
+        place = module.source.imported.get(name, (0, name, ()))[1]
+        home = self._home(module, name)
+        return home == INSTALLED or (home == PYTHON and place.partition(".")[0] not in _CHANGING)
 
     def _is_computed(self, module: _Module, one: Statement) -> bool:
         if not one.computed or not one.asked:
@@ -309,15 +405,13 @@ def _resolve(package: str, level: int, name: str) -> str | None:
     return f"{base}.{name}" if name else base
 
 
-def _digest(module: _Module, documented: bool) -> str:
-    """What counts of a module: definitions in any order, the rest as it stands."""
-    loose: list[str] = []
-    fixed: list[str] = []
-    bound = module.source.bound
-    for _, one in sorted(module.chosen.items()):
-        once = all(bound[name] == 1 for name in one.binds)
-        text = one.documented if documented else one.digest
-        (loose if one.loose and once and not one.acts else fixed).append(text)
-    if not loose and not fixed:
-        return ""
-    return combine("module", module.name, *sorted(loose), "then", *fixed)
+def _places(module: _Module, one: Statement) -> set[str]:
+    """The modules that an import statement may run, and the packages around them."""
+    found: set[str] = set()
+    for level, name, names in one.imports if one.brings else ():
+        target = _resolve(module.package, level, name)
+        if target is not None:
+            parts = target.split(".")
+            found.update(".".join(parts[:end]) for end in range(1, len(parts) + 1))
+            found.update(f"{target}.{last}" for last in names)
+    return {name for name in found if not f"{module.name}.".startswith(f"{name}.")}

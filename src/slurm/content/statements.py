@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import functools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from slurm.content.acts import (
+    bound_in,
+    is_text,
+    judge_assignment,
+    judge_class,
+    judge_function,
+    root_of,
+)
 from slurm.content.code import DYNAMIC, LOADERS, RUNNERS, TEXT_READERS, import_of, names_in
 from slurm.content.plain import combine
 
-#: Functions of Python that read nothing and change nothing.
-_MAKERS = frozenset(
-    ("bool", "int", "float", "complex", "str", "bytes", "bytearray", "list", "tuple", "dict",
-     "set", "frozenset", "range", "slice", "object", "len", "sorted", "min", "max", "sum", "abs",
-     "round", "zip", "enumerate", "reversed", "type", "repr", "ord", "chr", "divmod", "pow",
-     "isinstance", "issubclass", "hasattr", "property", "staticmethod", "classmethod", "super")
-)  # fmt: skip
-_BUILTINS = frozenset(dir(builtins))
 Import = tuple[int, str, tuple[str, ...]]
 
 
@@ -53,6 +53,16 @@ class Statement:
     asked: set[str] = field(default_factory=set)
     #: Where it stands among the others does not matter.
     loose: bool = False
+    #: Names whose values it takes when it runs, as a default does: what binds them may act before.
+    takes: set[str] = field(default_factory=set)
+    #: What it binds cannot change: a number, a text.
+    constant: bool = False
+    #: The value, where it stands there.
+    literal: tuple[Any, ...] = ()
+    #: The functions and methods that it defines; whether nothing decorates them.
+    defines: dict[str, bool] = field(default_factory=dict)
+    #: Who is called for the value that it binds.
+    effects: set[str] = field(default_factory=set)
     dynamic: bool = False
     unseen: str = ""
 
@@ -66,6 +76,9 @@ class Source:
     bound: dict[str, int]
     #: Name -> the module that it was imported from.
     imported: dict[str, Import]
+    #: The docstring, and the names that no other statement could change.
+    doc: str = ""
+    constants: frozenset[str] = frozenset()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -73,7 +86,8 @@ def read_statements(data: bytes) -> Source:
     """The statements of a source file; what is no Python raises SyntaxError."""
     statements: list[Statement] = []
     imported: dict[str, Import] = {}
-    for node in ast.parse(data).body:
+    tree = ast.parse(data)
+    for node in tree.body:
         _drop_requests(node, imported)
         if _is_skipped(node):
             continue
@@ -88,7 +102,9 @@ def read_statements(data: bytes) -> Source:
     for one in statements:
         for name in one.binds:
             bound[name] = bound.get(name, 0) + 1
-    return Source(tuple(statements), bound, imported)
+    constants = frozenset(n for one in statements if one.constant for n in one.binds)
+    doc = ast.get_docstring(tree, clean=False) or ""
+    return Source(tuple(statements), bound, imported, doc, constants)
 
 
 #: Options of tasks that say where and when a job runs; none of them is an answer's business.
@@ -103,7 +119,7 @@ _REQUESTS = frozenset(
 def _drop_requests(node: ast.stmt, imported: dict[str, Import]) -> None:
     """Take away what a task of ours asks of the scheduler."""
     for decorator in getattr(node, "decorator_list", ()):
-        root = _root(decorator)
+        root = root_of(decorator)
         if isinstance(decorator, ast.Call) and imported.get(str(root), (1, ""))[:2] == (0, "slurm"):
             kept = [one for one in decorator.keywords if one.arg not in _REQUESTS]
             decorator.keywords = kept
@@ -117,15 +133,7 @@ def _is_skipped(node: ast.stmt) -> bool:
     if isinstance(node, ast.If) and not node.orelse:
         test = ast.unparse(node.test)
         return bool(re.fullmatch(r"(\w+\.)?TYPE_CHECKING|__name__ == '__main__'", test))
-    return isinstance(node, ast.Pass) or _is_text(node)
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Constant)
-        and isinstance(node.value.value, str)
-    )
+    return isinstance(node, ast.Pass) or is_text(node)
 
 
 def _aliases(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Statement, str, Import]]:
@@ -139,6 +147,7 @@ def _aliases(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[Statement, str
         found = Statement(node.lineno, brings=True, imports=[place], loose=True)
         found.outer.update(alias.name.split("."), place[1].split("."))
         found.digest = found.documented = combine("import", repr(place), name)
+        found.unseen = _renamed(alias)
         if alias.name == "*" or place[1] == "__future__":
             found.acts = True
             yield found, "", place
@@ -158,19 +167,20 @@ def _statement(node: ast.stmt) -> Statement:
     found.dynamic = not DYNAMIC.isdisjoint(found.names | found.outer)
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         found.binds.add(node.name)
-        _judge_function(found, node)
+        found.defines[node.name] = not node.decorator_list
+        judge_function(found, node)
         found.loose = True
         # A module's own `__getattr__` is called by Python.
         found.acts |= node.name.startswith("__")
     elif isinstance(node, ast.ClassDef):
         found.binds.add(node.name)
-        _judge_class(found, node)
+        judge_class(found, node)
         found.loose = True
     elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-        _judge_assignment(found, node)
+        judge_assignment(found, node)
     elif not _is_type_alias(node):
         found.acts = found.computed = True
-        found.binds.update(_bound_in(node))
+        found.binds.update(bound_in(node))
     return found
 
 
@@ -183,6 +193,8 @@ class _Reader:
 
     def __init__(self, found: Statement) -> None:
         self._found = found
+        #: What is called where it is named.
+        self._called: set[int] = set()
         self.tokens: list[str] = []
         self.docs: list[str] = []
 
@@ -204,7 +216,7 @@ class _Reader:
 
     def _read_list(self, node: ast.AST, name: str, values: list[ast.AST | str | None]) -> None:
         documented = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-        if name == "body" and isinstance(node, documented) and _is_text(node.body[0]):
+        if name == "body" and isinstance(node, documented) and is_text(node.body[0]):
             self.docs.append(str(node.body[0].value.value))  # type: ignore[attr-defined]
             values = values[1:]
         self.tokens.append("[")
@@ -220,10 +232,13 @@ class _Reader:
 
     def _note(self, node: ast.AST) -> None:
         found = self._found
-        if isinstance(node, ast.Name):
-            found.names.add(node.id)
-        elif isinstance(node, ast.Attribute):
-            found.outer.add(node.attr)
+        if isinstance(node, (ast.Name, ast.Attribute)):
+            if id(node) not in self._called:
+                found.unseen = found.unseen or _passed_on(node)
+            if isinstance(node, ast.Name):
+                found.names.add(node.id)
+            else:
+                found.outer.add(node.attr)
         elif isinstance(node, ast.keyword) and node.arg:
             found.outer.add(node.arg)
         elif isinstance(node, ast.Constant):
@@ -237,9 +252,12 @@ class _Reader:
             names = tuple(alias.name for alias in node.names)
             found.imports.append((node.level, node.module or "", names))
             found.outer.update(names)
+            for alias in node.names:
+                found.unseen = found.unseen or _renamed(alias)
         elif isinstance(node, ast.MatchClass):
             found.outer.update(node.kwd_attrs)
         elif isinstance(node, ast.Call):
+            self._called.add(id(node.func))
             found.unseen = found.unseen or _unseen(node, found)
 
 
@@ -259,140 +277,20 @@ def _unseen(call: ast.Call, found: Statement) -> str:
     return ""
 
 
-# ---- what a statement does when the module is imported ---------------------------------------
+def _renamed(alias: ast.alias) -> str:
+    """What an import gives another name, so that its calls are not seen."""
+    known = RUNNERS | LOADERS | TEXT_READERS
+    if alias.name in known and alias.asname not in (None, alias.name):
+        return f"{alias.name} goes by another name"
+    return ""
 
 
-def _judge_function(found: Statement, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-    for decorator in node.decorator_list:
-        _judge_called(found, decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if isinstance(decorator, ast.Call):
-            _judge_given(found, decorator)
-    arguments = node.args
-    annotated = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    annotated += [one for one in (arguments.vararg, arguments.kwarg) if one is not None]
-    given = [*arguments.defaults, *arguments.kw_defaults, node.returns]
-    for value in [*given, *(one.annotation for one in annotated)]:
-        if value is not None:
-            _judge(found, value)
-
-
-def _judge_class(found: Statement, node: ast.ClassDef) -> None:
-    for decorator in node.decorator_list:
-        called = decorator.func if isinstance(decorator, ast.Call) else decorator
-        found.acts |= not _root(called)
-        found.bases.add(_root(called) or "")
-    for base in [*node.bases, *(keyword.value for keyword in node.keywords)]:
-        if not isinstance(base, ast.Constant):
-            found.acts |= not _root(base)
-            found.bases.add(_root(base) or "")
-    for inner in node.body:
-        if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            _judge_function(found, inner)
-        elif isinstance(inner, (ast.Assign, ast.AnnAssign)):
-            if inner.value is not None:
-                _judge(found, inner.value)
-        elif not (isinstance(inner, ast.Pass) or _is_text(inner)):
-            found.acts = True
-    # What the class itself says of its own names is no business of the module.
-    found.calls -= {n for one in node.body for n in _bound_in(one)}
-
-
-def _judge_assignment(found: Statement, node: ast.Assign | ast.AnnAssign) -> None:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    for target in targets:
-        parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-        for part in parts:
-            if isinstance(part, ast.Starred):
-                part = part.value
-            if isinstance(part, ast.Name):
-                found.binds.add(part.id)
-                found.acts |= part.id.startswith("__")
-            else:
-                found.acts = True
-    if node.value is not None:
-        found.loose = not any(isinstance(one, ast.Name) for one in ast.walk(node.value))
-        _judge(found, node.value)
-        found.asked = _asked(node.value)
-        found.computed = bool(found.asked)
-
-
-def _judge(found: Statement, value: ast.expr) -> None:
-    """Note what an expression may do besides having a value."""
-    waiting: list[ast.AST] = [value]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Lambda):
-            continue  # its body runs when it is called
-        if isinstance(node, (ast.Await, ast.Yield, ast.YieldFrom, ast.NamedExpr)):
-            found.acts = True
-        if isinstance(node, ast.Call):
-            _judge_called(found, node.func)
-            _judge_given(found, node)
-        waiting += ast.iter_child_nodes(node)
-
-
-def _judge_called(found: Statement, called: ast.expr) -> None:
-    root = _root(called)
-    if root is None:
-        found.acts = True
-    elif root and not (isinstance(called, ast.Name) and root in _MAKERS):
-        found.calls.add(root)
-
-
-def _judge_given(found: Statement, call: ast.Call) -> None:
-    for value in [*call.args, *(keyword.value for keyword in call.keywords)]:
-        found.handed.update(n.id for n in ast.walk(value) if isinstance(n, ast.Name))
-
-
-def _root(node: ast.expr) -> str | None:
-    """The name that an expression begins with; "" for a constant, None for anything else."""
-    while True:
-        if isinstance(node, (ast.Attribute, ast.Subscript)):
-            node = node.value
-        elif isinstance(node, ast.Call):
-            node = node.func
-        elif isinstance(node, (ast.Constant, ast.JoinedStr)):
-            return ""
-        else:
-            return node.id if isinstance(node, ast.Name) else None
-
-
-def _asked(value: ast.expr) -> set[str]:
-    """What is called or looked up for a value; "" stands for what has no name."""
-    found = set()
-    for node in ast.walk(value):
-        if isinstance(node, ast.Call):
-            if not (isinstance(node.func, ast.Name) and node.func.id in _MAKERS):
-                found.add(_root(node.func) or "")
-        elif isinstance(node, (ast.Attribute, ast.Await)):
-            found.add(_root(node) or "" if isinstance(node, ast.Attribute) else "")
-    return found
-
-
-def _bound_in(node: ast.AST) -> set[str]:
-    """The names that a statement binds, at any depth but not inside of functions."""
-    found: set[str] = set()
-    waiting: list[ast.AST] = [node]
-    while waiting:
-        one = waiting.pop()
-        if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-            found.add(one.name)
-            continue
-        if isinstance(one, ast.Name) and not isinstance(one.ctx, ast.Load):
-            found.add(one.id)
-        elif isinstance(one, (ast.Import, ast.ImportFrom)):
-            found.update(a.asname or a.name.partition(".")[0] for a in one.names)
-        elif isinstance(one, ast.ExceptHandler) and one.name:
-            found.add(one.name)
-        waiting += ast.iter_child_nodes(one)
-    return found
-
-
-def is_harmless_name(name: str) -> bool:
-    """Whether a name that no module binds is one of Python's own that does nothing."""
-    return name in _MAKERS or (name in _BUILTINS and name[:1].isupper())
-
-
-def is_builtin(name: str) -> bool:
-    """Whether a name is one of Python's own."""
-    return name in _BUILTINS
+def _passed_on(node: ast.Name | ast.Attribute) -> str:
+    """What is handed to others, or gets another name, and may be called there."""
+    if not isinstance(node.ctx, ast.Load):
+        return ""
+    if isinstance(node, ast.Name):
+        found = node.id in RUNNERS or (node.id in LOADERS and node.id != "entry_points")
+        return f"{node.id} is handed on" if found else ""
+    found = node.attr in RUNNERS | LOADERS and node.attr not in ("eval", "exec", "entry_points")
+    return f"{node.attr} is handed on" if found else ""

@@ -20,7 +20,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from slurm.content import memory
-from slurm.content.code import READERS, Used, of_code, used_by
+from slurm.content.code import (
+    LOADERS,
+    READERS,
+    RUNNERS,
+    TEXT_READERS,
+    Used,
+    of_code,
+    of_documented,
+    used_by,
+)
 from slurm.content.origins import OWN, Origins
 from slurm.content.plain import SCALARS, combine, of_memory, of_scalar, of_series
 from slurm.content.slices import Roots
@@ -42,6 +51,8 @@ _NAMED = (
 )  # fmt: skip
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _LRU = type(functools.lru_cache(lambda: None))
+#: What runs or reads code: seen where it is called by its own name, and nowhere else.
+_REACHING = RUNNERS | LOADERS | TEXT_READERS
 _SINGLE: Any = functools.singledispatch(lambda _: None)
 
 
@@ -60,6 +71,8 @@ class Digest:
         #: How far up a value on the path was met again, while what holds it was digested.
         self._lowest = sys.maxsize
         self._known: dict[int, str] = {}
+        #: How many functions or classes of a name there are.
+        self._met: collections.Counter[str] = collections.Counter()
         self._alive: list[Any] = []
         self.roots = Roots()
         self.jobs: list[Any] = []
@@ -178,8 +191,7 @@ class Digest:
             return combine("singledispatch", self.of(dict(function.registry)))
         name = f"{function.__module__}:{function.__qualname__}"
         # Functions may call each other in a circle: the name stands for what is under way.
-        self._known[id(function)] = combine("function", name)
-        self._alive.append(function)
+        self._begin("function", name, function)
         try:
             found = self._of_own(function, name)
         except Unseen as unseen:
@@ -189,6 +201,12 @@ class Digest:
             raise
         self._known[id(function)] = found
         return found
+
+    def _begin(self, kind: str, name: str, value: object) -> None:
+        """Let a name stand for what is digested now; those of one name are told apart."""
+        self._known[id(value)] = combine(kind, name, str(self._met[name]))
+        self._met[name] += 1
+        self._alive.append(value)
 
     def _of_own(self, function: types.FunctionType, name: str) -> str:
         code = function.__code__
@@ -203,17 +221,22 @@ class Digest:
                 parts.append(free + self._at(free, cell.cell_contents))
         module_name = str(space.get("__name__", function.__module__))
         for used_name in sorted(used.globals & space.keys()):
+            value = space[used_name]
             if used_name in _PYTHONS_OWN:
+                if isinstance(value, str):  # as `__file__` and `__doc__`
+                    parts.append(f"{used_name} {value!r}")
                 continue
+            if used_name in _REACHING and getattr(value, "__name__", None) == used_name:
+                continue  # what it is given has been looked at
             place = f"{module_name}.{used_name}"
-            parts.append(f"{used_name}={self._at(place, space[used_name])}")
-            self._bring_below(space[used_name], used.names)
+            parts.append(f"{used_name}={self._at(place, value)}")
+            self._bring_below(value, used.names)
         if vars(function):
             parts.append(self.of(vars(function)))
         parts.append(self._at("annotations of ", _annotations(function)))
         if self._documented:
             parts.append(f"says {function.__doc__}")
-        return combine("function", of_code(code), *parts)
+        return combine("function", (of_documented if self._documented else of_code)(code), *parts)
 
     def note(self, used: Used) -> None:
         """Note what byte code names."""
@@ -265,6 +288,7 @@ class Digest:
     def _of_builtin(self, value: Any) -> str:
         holder = getattr(value, "__self__", None)
         if holder is None or isinstance(holder, types.ModuleType):
+            _refuse_reaching(value)
             self._enter_module(str(value.__module__ or "builtins"))
             return combine("builtin", str(value.__module__), value.__qualname__)
         return combine("bound", value.__name__, self._at("__self__", holder))
@@ -299,6 +323,7 @@ class Digest:
         return not _travels(module)
 
     def _of_name(self, value: Any) -> str:
+        _refuse_reaching(value)
         if self._origins.find(value.__module__).kind == OWN:
             self.roots.enter(value.__module__, value.__qualname__)
         else:
@@ -323,8 +348,7 @@ class Digest:
         name = f"{value.__module__}.{value.__qualname__}"
         if value.__module__ in ("builtins", "types", "typing"):
             return combine("name", name)
-        self._known[id(value)] = combine("class", name)
-        self._alive.append(value)
+        self._begin("class", name, value)
         try:
             members = {n: m for n, m in vars(value).items() if n not in _NOT_CONTENT}
             if self._documented:
@@ -352,15 +376,18 @@ class Digest:
             return combine("array", self.of(kind), *found[0], *map(self.of, found[1]))
         made = _reduced(value, kind)
         if isinstance(made, str):
-            return combine("global", kind.__module__, made, self.of(kind))
+            holder = pickle.whichmodule(value, made)  # type: ignore[attr-defined]
+            self.roots.enter(holder, made)
+            return combine("global", holder, made, self.of(kind))
         # What was made for this question must stay alive: its id stands in the path meanwhile.
-        call, args, state, items, pairs = (*made, None, None, None)[:5]
+        call, args, state, items, pairs, setter = (*made, *[None] * 4)[:6]
         listed, paired = list(items or ()), list(pairs or ())
         if kind is collections.defaultdict or kind is collections.Counter:
             paired = [dict(paired)]  # two of them are equal in any order
         parts = [args, state, listed, paired]
         self._alive.append(parts)
-        return combine("object", self.of(kind), self.of(call), *map(self._of_state, parts))
+        how = map(self.of, (kind, call, setter))
+        return combine("object", *how, *map(self._of_state, parts))
 
     def _of_state(self, part: Any) -> str:
         """The digest of a state: of a dict the names are those of attributes."""
@@ -370,6 +397,13 @@ class Digest:
         for name in sorted(part):
             found.append(name + self._at(f".{name}", part[name]))
         return combine("state", *found)
+
+
+def _refuse_reaching(value: Any) -> None:
+    """Refuse what runs or reads code where nobody sees what it is given."""
+    module = str(value.__module__).partition(".")[0]
+    if value.__qualname__ in _REACHING and module in _RUNNING_CODE:
+        raise Unseen(f"{value.__qualname__} under another name")
 
 
 def _reduced(value: Any, kind: type) -> Any:
@@ -450,6 +484,8 @@ _READERS: tuple[tuple[Any, Callable[[Digest, Any], str]], ...] = (
     (pickle.PickleBuffer, _read_buffer),
     (_NAMED, _read_named),
 )
+#: Where Python keeps what runs or reads code.
+_RUNNING_CODE = frozenset(("builtins", "importlib", "inspect", "pkgutil", "runpy", "zipimport"))
 #: What globals and modules have besides what was written in them.
 _PYTHONS_OWN = frozenset(
     ("__builtins__", "__name__", "__package__", "__file__", "__path__", "__spec__", "__loader__",

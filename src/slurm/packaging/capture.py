@@ -34,7 +34,7 @@ from slurm.packaging.modules import (
 from slurm.packaging.none import prepare_none, prepare_python
 from slurm.packaging.prepare import Prepared, Request, is_sdk
 from slurm.packaging.tree import cache_folder
-from slurm.runner.captured import encode
+from slurm.runner.captured import decode, encode
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -139,7 +139,9 @@ class Capture:
     def _code(self) -> bytes:
         """What this machine keeps of it; where that was cleaned away, the files, if unchanged."""
         with contextlib.suppress(OSError):
-            return _read_spooled(self.digest)
+            data = _read_spooled(self.digest)
+            if self._is_whole(data):
+                return data
         contents: dict[str, bytes] = {}
         for path, digest in self.files.items():
             with contextlib.suppress(OSError):
@@ -151,6 +153,19 @@ class Capture:
                     hint="make the call again",
                 )
         return _encoded(self.found, contents)
+
+    def _is_whole(self, data: bytes) -> bool:
+        """Whether what this machine keeps is what was captured: a disk may lose what it took."""
+        try:
+            index, begin = decode(data)
+            for path, digest in self.files.items():
+                start, size = index["files"][path]
+                content = data[begin + start : begin + start + size]
+                if hashlib.sha256(content).hexdigest() != digest:
+                    return False
+        except (ValueError, KeyError, TypeError):
+            return False
+        return True
 
 
 def deliver_again(place: str) -> Callable[[Cluster], None]:
@@ -232,7 +247,7 @@ def take(source: str) -> Capture | None:
         loaded = _state.loaded.modules()
         before = _state.taken.get((project, script))
         if before is not None and before[:2] == (loaded, tuple(sys.path)):
-            kept = before[2].spare or _is_kept(before[2].digest)
+            kept = before[2].spare or _is_kept(before[2])
             if kept and _is_unchanged(before[2]):
                 return before[2]
         capture = _take(project, script, loaded)
@@ -264,7 +279,7 @@ def _take(project: str | None, script: str | None, loaded: list[Module]) -> Capt
     found = find_modules(loaded, project, sources, script)
     folders = {folder: _changed(folder) for folder in sorted(found.folders)}
     capture = _of(found, script, folders, {})
-    if not _is_kept(capture.digest):
+    if not _is_kept(capture):
         contents = _read_all(capture, sources)
         capture = _of(found, script, folders, contents)
         capture = replace(capture, spare=_spool(capture, contents))
@@ -334,10 +349,21 @@ def spooled(digest: str) -> str:
     return os.path.join(cache_folder(_WHAT), digest)
 
 
-def _is_kept(digest: str) -> bool:
+#: What this process has seen to be whole: the digest, and what the file looked like.
+_whole: dict[str, Stamp] = {}
+
+
+def _is_kept(capture: Capture) -> bool:
     """Whether this machine has captured code; what is used is not cleaned away for a week."""
+    path = spooled(capture.digest)
     try:
-        os.utime(spooled(digest))
+        info = os.stat(path)
+        seen = (info.st_ino, info.st_dev, info.st_size, 0)
+        if _whole.get(capture.digest) != seen:
+            if not capture._is_whole(_read_spooled(capture.digest)):
+                return False
+            _whole[capture.digest] = seen
+        os.utime(path)
     except OSError:
         return False
     return True

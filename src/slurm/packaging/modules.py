@@ -32,12 +32,13 @@ _JUNK = frozenset(
 )
 _OURS = frozenset(("slurm", "cloudpickle", "__main__", "__mp_main__"))
 _IMPORT = re.compile(
-    rb"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import\b([ \t]*\([^)]*|[^\n(#]*)"
+    rb"(?:^|[:;])[ \t\f]*(?:from[ \t]+([\w.]+)[ \t]+import\b([ \t]*\((?:#[^\n]*|[^)#])*|[^\n(#]*)"
     rb"|import[ \t]+([\w., \t]+))",
     re.MULTILINE,
 )
 
 
+_CONTINUED = re.compile(rb"\\\r?\n")
 _NAME = re.compile(rb"(?<!as )\b[A-Za-z_]\w*")
 
 
@@ -442,7 +443,7 @@ def read_source(path: str) -> bytes:
 def imported_names(source: bytes) -> list[str]:
     """The names of modules in import statements; one in a text that looks like one does no harm."""
     found: dict[str, None] = {}
-    for match in _IMPORT.finditer(source):
+    for match in _IMPORT.finditer(_CONTINUED.sub(b" ", source)):
         if match[1] is not None:
             above = match[1]
             words = [above]

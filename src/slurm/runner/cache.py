@@ -101,8 +101,10 @@ def _look_up_items(base: str, keys: List[str]) -> Dict[str, Tuple[str, bytes]]:
                     places.setdefault(run, {})[index] = key
     found = {}  # type: Dict[str, Tuple[str, bytes]]
     for run, items in places.items():
-        for index, data in _values(os.path.join(base, run), items).items():
-            found[items[index]] = (run, data)
+        here = os.path.join(base, run)
+        for index, data in _values(here, items).items():
+            if own_key(here, index) == items[index]:
+                found[items[index]] = (run, data)
     return found
 
 
@@ -148,7 +150,7 @@ def look_up(base: str, keys: List[str]) -> Tuple[Dict[str, Any], Dict[str, bytes
         pointer = _pointer(base, key)
         if pointer is not None:
             run = str(pointer["run"])
-            data = _record(os.path.join(base, run), *pointer["place"])
+            data = _record(os.path.join(base, run), key, *pointer["place"])
             if data is not None:
                 found[key] = (run, data)
     found.update(_look_up_items(base, [key for key in keys if key not in found]))
@@ -215,22 +217,28 @@ def _pointer(base: str, key: str) -> Optional[Dict[str, Any]]:
         if not _safe(run, segment):
             return None
         return {"run": run, "place": (segment, int(start), int(size))}
-    except (OSError, ValueError, KeyError, TypeError, rundir.Untrusted):
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError, RecursionError):
+        return None
+    except rundir.Untrusted:
         return None  # missing, torn or planted: the call is made again
 
 
-def _record(run: str, segment: str, start: int, size: int) -> Optional[bytes]:
-    """The bytes of a value's record, if they still are one and its value is there."""
+def _record(run: str, key: str, segment: str, start: int, size: int) -> Optional[bytes]:
+    """The bytes of a value's record, if they still are one of this key and its value is there."""
     try:
         rundir.check_private(run, os.stat(run))
         with rundir.open_trusted(os.path.join(run, rundir.RESULTS, segment)) as f:
+            if not 0 <= start < start + size <= os.fstat(f.fileno()).st_size:
+                return None
             f.seek(start)
             data = f.read(size)  # type: bytes
-    except (OSError, rundir.Untrusted):
+    except (OSError, ValueError, rundir.Untrusted):
         return None
     records, _ = rundir.decode_records(data)
     if len(records) != 1 or records[0].kind != rundir.VALUE:
         return None
+    if own_key(run, records[0].index) != key:
+        return None  # a pointer that lies under another key's name
     name = records[0].header.get("file")
     if name is not None and not os.path.exists(os.path.join(run, rundir.VALUES, str(name))):
         return None
