@@ -20,7 +20,8 @@ def patched(loaded: types.ModuleType, data: bytes, one: Statement) -> Iterator[t
     for name in one.binds & space.keys():
         value = space[name]
         if one.literal:
-            if not _is_same(value, one.literal[0]):
+            # A table that begins empty is a memo or a register: the program is meant to fill it.
+            if not _is_empty(one.literal[0]) and not _is_same(value, one.literal[0]):
                 yield name, value
         elif isinstance(value, type):
             yield from _members(name, value, data, one)
@@ -74,6 +75,10 @@ def _written(data: bytes) -> dict[str, set[str]]:
         found.setdefault(code.co_name, set()).add(of_code(code))
         waiting += [const for const in code.co_consts if isinstance(const, types.CodeType)]
     return found
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, (list, dict)) and not value
 
 
 def _is_same(value: Any, other: Any) -> bool:
