@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -268,3 +270,20 @@ def test_a_waiting_job_of_the_embedded_scheduler_is_explained(project: Path) -> 
     why = slurm("why", "add", cwd=project)
     assert why.code == 0 and "PENDING (Resources)" in why.text and "Free are 0 CPUs" in why.text
     slurm("cancel", "slow", "add", cwd=project)
+
+
+def test_a_job_whose_log_cannot_be_opened_is_not_said_to_run(project: Path) -> None:
+    code = (
+        "from slurm import Cluster\nfrom tasks import add\n"
+        "nowhere = dict(output='/proc/none/%j', error='/proc/none/%j')\n"
+        "with Cluster.from_env(**nowhere):\n"
+        "    print(add(1).exception(90) is not None)\n"
+    )
+    (project / "unseen.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "unseen.py"], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout == "True\n", done.stderr
+    told = at_terminal(project, "why", "last")
+    assert "FAILED" in told.text and "It runs" not in told.text
+    assert "/proc/none/%j could not be opened" in " ".join(told.text.split())

@@ -106,6 +106,8 @@ def explained(opened: Opened) -> WhyShown:
         answer = explain_failure(_ended(opened, job), opened.cluster.base)
     elif state.phase == "pending" and job.key is not None:
         answer = _pending(opened, job)
+    elif state.phase == "finished" and not job.settled:
+        answer = _unwritten(job)
     else:
         answer = _fine(job)
     return WhyShown(opened.run, job.id, state.value, others, answer)
@@ -132,6 +134,19 @@ def _own_words(job: Any) -> dict[str, str]:
     tres = f"cpu={cpus}" + (f",mem={asked['mem']}M" if asked.get("mem") else "")
     throttle = asked.get("array_throttle")
     return {"TRES": tres, **({"ArrayTaskThrottle": str(throttle)} if throttle else {})}
+
+
+def _unwritten(job: Any) -> Why:
+    """An end that only the scheduler tells of."""
+    where = f" on {job.node}" if job.node else ""
+    text = f"It is over as {job.known_state.value}{where}, and its directory has nothing of it."
+    if not job.evidence.begins:
+        logs = [job.options[name] for name in ("output", "error") if job.options.get(name)]
+        named = f"its log {logs[0]}" if logs else "its log"
+        text += f" {named[0].upper()}{named[1:]} could not be opened, or the directory not be seen."
+    return Why(
+        job.reason, text, False, fixes=[Fix("", "check that both can be written on that node")]
+    )
 
 
 def _fine(job: Any) -> Why:
