@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import logging
 import ssl
@@ -175,22 +176,29 @@ class Webhook:
             return False
         return await self._owners.daemon(asked_for.namespace, _made(asked_for))
 
-    async def _body(self, request: web.Request) -> bytes:
-        """The question. Anybody in the network may send some: large ones wait for each other."""
+    async def _body(self, request: web.Request) -> bytes | None:
+        """The question, or None where it is late.
+
+        Anybody in the network may send some: large ones wait for each other. No error of it is
+        kept, for it would keep what has come so far.
+        """
         small = request.content_length is not None and request.content_length <= _SMALL
-        if small:
-            return await asyncio.wait_for(request.read(), _PATIENCE_S)
-        async with self._large:
-            return await asyncio.wait_for(request.read(), _PATIENCE_S)
+        async with contextlib.nullcontext() if small else self._large:
+            try:
+                return await asyncio.wait_for(request.read(), _PATIENCE_S)
+            except asyncio.TimeoutError:
+                return None
 
     async def _answer(
         self, request: web.Request, decide: Callable[[Request], Awaitable[Answer]]
     ) -> web.Response:
         """Whatever goes wrong is a refusal with the reason: an error may let the pod in."""
         try:
-            asked_for = read_review(await self._body(request))
-        except asyncio.TimeoutError as error:
-            raise web.HTTPRequestTimeout(text="the question did not come in time") from error
+            if (content := await self._body(request)) is None:
+                late = web.Response(status=408, text="the question did not come in time")
+                late.force_close()
+                return late
+            asked_for = read_review(content)
         except msgspec.MsgspecError as error:
             raise web.HTTPBadRequest(text=f"no AdmissionReview: {error}") from error
         try:
