@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slurm.errors import ConfigError, OptionError, PackagingError, nearest
+from slurm.here import working_directory
 from slurm.model import older
 from slurm.model.options import merge, normalize
 from slurm.packaging.choose import check_packaging, choose
@@ -48,7 +49,7 @@ def find_slurmfile(start: Path | None = None) -> Path:
     found = _nearest(start)
     if found is None:
         raise ConfigError(
-            f"there is no {FILE_NAME} in {(start or Path.cwd()).resolve()} or above",
+            f"there is no {FILE_NAME} in {(start or Path(working_directory())).resolve()} or above",
             hint=f"write one, or set SLURMFILE, or use Cluster(...) directly:\n{EXAMPLE}",
         )
     return found
@@ -58,7 +59,7 @@ def _nearest(start: Path | None = None) -> Path | None:
     named = os.environ.get("SLURMFILE")
     if named:
         return Path(named).expanduser()
-    here = (start or Path.cwd()).resolve()
+    here = (start or Path(working_directory())).resolve()
     for folder in (here, *here.parents):
         if (folder / FILE_NAME).is_file():
             _check_owner(folder / FILE_NAME)

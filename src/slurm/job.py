@@ -306,12 +306,13 @@ class Job(JobView[T], Generic[T]):
         self.sent()
         watcher = self.cluster._watcher
         if self._watcher is not None:  # what threads of the parent had begun ends here
+            self._watcher = None
             self.returned, self.ending, self._claimed = None, False, False
-        self._watcher = watcher
         if self._twin is None:
             watcher.add(self)
         else:
             self._twin.watch()
+        self._watcher = watcher  # last: who is interrupted before it has to do all of it again
 
     def _look(self) -> None:
         if not super().done():

@@ -15,6 +15,7 @@ from slurm.callbacks.following import follow, preparing
 from slurm.dependencies import Dependency, pair, returning
 from slurm.dependencies import render as render_dependency
 from slurm.handles import make_array
+from slurm.here import working_directory
 from slurm.job import Job
 from slurm.model.options import merge, normalize
 from slurm.model.packs import check_one_process, plan_packs
@@ -366,10 +367,7 @@ def _workdir(cluster: Cluster, run: str, options: dict[str, object]) -> str:
     if remote is not None:
         given = options.get("workdir")
         return remote.path_there(str(given)) if given else f"{cluster.base}/{run}"
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:
-        here = os.path.expanduser("~")
+    here = working_directory()
     given = options.get("workdir")
     return os.path.normpath(os.path.join(here, os.path.expanduser(str(given)))) if given else here
 

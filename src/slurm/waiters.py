@@ -77,7 +77,7 @@ class Wanted:
         """See to a job; the caller holds its lock, so that it cannot do so itself."""
         with self._changed:
             self._jobs.append(job)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._work, name="slurm-wanted", daemon=True)
                 self._thread.start()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import locks
 from slurm.api.backend import Backend, Looking
+from slurm.aside import whole
 from slurm.donecalls import done_calls
 from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
@@ -55,7 +56,7 @@ class Watcher:
         self._runs: dict[str, WatchedRun] = {}
         self._pace = Pace()
         self._events: dict[str, int] | None = None
-        self._started = False
+        self._threads: dict[str, threading.Thread] = {}
         self._waiting = 0
         self._active_at = 0.0
         self._sweep_at = 0.0
@@ -92,14 +93,20 @@ class Watcher:
                 run.add(job)
             self._active_at = time.monotonic()
             self._pace.job_came(self._active_at, alone=len(self._runs) < 2)
-            if not self._started:
-                self._started = True
-                for loop in (self._watch_files, self._watch_scheduler):
-                    threading.Thread(target=loop, name="slurm-watcher", daemon=True).start()
+            for loop in (self._watch_files, self._watch_scheduler):
+                self._keep_running(loop)
         if twin is not None:
             job.follow(twin)  # one call, attached twice: one of them is watched
         self._files.set()
         self._scheduler.set()
+
+    def _keep_running(self, loop: Callable[[], None]) -> None:
+        """See to it that a thread runs this: the one that was begun may never have started."""
+        thread = self._threads.get(loop.__name__)
+        if thread is None or not thread.is_alive():
+            thread = threading.Thread(target=loop, name="slurm-watcher", daemon=True)
+            self._threads[loop.__name__] = thread
+            thread.start()
 
     @contextmanager
     def attention(self) -> Iterator[None]:
@@ -129,8 +136,8 @@ class Watcher:
             self._ask_soon(job)
 
     def poll_now(self) -> None:
-        """Ask the scheduler about every open job now, in the caller's thread."""
-        self._poll()
+        """Ask the scheduler about every open job now, and wait for the answer."""
+        whole(self._poll)
 
     def packed_run(self, run: str) -> PackedRun | None:
         """Where the outcomes of a packed run come together, while some of its jobs are open."""
@@ -139,8 +146,8 @@ class Watcher:
             return None if found is None else found.packed
 
     def refresh_run(self, run: str) -> None:
-        """Read a run now, in the caller's thread."""
-        self._read(run)
+        """Read a run now, and tell what is found."""
+        whole(partial(self._read, run))
 
     @property
     def open_jobs(self) -> int:

@@ -30,8 +30,8 @@ LAYERS: list[set[str]] = [
     },
     {"rundir"},
     {
-        "model", "errors", "attributes", "locks", "cancelled", "importing", "extras", "programs",
-        "shutdown",
+        "model", "errors", "attributes", "aside", "here", "locks", "cancelled", "importing",
+        "extras", "programs", "shutdown",
     },
 ]  # fmt: skip
 # What starts every job knows nothing of the client.

@@ -126,7 +126,9 @@ def call(callback: BaseCallback, hook: str, *context: object) -> None:
     """Call a hook; what it raises is reported the first time, and goes no further."""
     try:
         getattr(callback, hook)(*context)
-    except (Exception, SystemExit):  # whatever it is, it is not the job's
+    except BaseException as error:  # whatever it is, it is not the job's
+        if isinstance(error, KeyboardInterrupt) and _is_main_thread():
+            raise  # somebody's Ctrl-C, which came while the hook ran
         key = (id(callback), hook)
         if key not in _reported:
             _reported.add(key)
@@ -136,6 +138,12 @@ def call(callback: BaseCallback, hook: str, *context: object) -> None:
                 hook,
                 exc_info=True,
             )
+
+
+def _is_main_thread() -> bool:
+    import threading  # slow to import, and seldom needed
+
+    return threading.current_thread() is threading.main_thread()
 
 
 def flush(timeout: float = 10.0) -> bool:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, overload
 from weakref import WeakValueDictionary
 
@@ -47,13 +47,13 @@ class Line:
                 return
             self._keys.add(key)
             self._events.append((make, key))
-            if self._thread is None:
-                thread = threading.Thread(target=self._tell, name="slurm-callback", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError:  # the interpreter ends
-                    return
-                self._thread = thread
+            if self._thread is None or not self._thread.is_alive():
+                self._thread = threading.Thread(
+                    target=self._tell, name="slurm-callback", daemon=True
+                )
+                # It is not started where the interpreter ends, or there are too many.
+                with suppress(RuntimeError):
+                    self._thread.start()
 
     def _tell(self) -> None:
         while True:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import locks, rundir
 from slurm.api import whole
 from slurm.errors import NotDelivered, PackagingError, RunDirError
+from slurm.here import working_directory
 from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason
 from slurm.packaging.inherit import own_environment
@@ -403,7 +404,7 @@ def _clean(folder: str) -> None:
 
 
 def _index_path(project: str | None, script: str | None) -> str:
-    name = hashlib.sha256(repr((project, script, os.getcwd())).encode("utf-8", "replace"))
+    name = hashlib.sha256(repr((project, script, working_directory())).encode("utf-8", "replace"))
     return os.path.join(cache_folder(_WHAT), f"{name.hexdigest()[:24]}.json")
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from slurm import rundir
 from slurm.attributes import callable_of, own
 from slurm.errors import UnpicklableFunction, UsageError
+from slurm.here import import_path
 
 #: Modules of the user's own that travel by value with what is pickled now.
 travelling: contextvars.ContextVar[frozenset[str]] = contextvars.ContextVar(
@@ -250,8 +251,7 @@ def client_path() -> tuple[str, ...]:
     A job on the same machine or file system gets them, so that modules beside the script and
     editable installs import there as they do here.
     """
-    entries = [os.path.abspath(entry or os.getcwd()) for entry in sys.path]
-    kept = [entry for entry in entries if not _is_pythons_own(entry)]
+    kept = [entry for entry in import_path() if not _is_pythons_own(entry)]
     return tuple(dict.fromkeys(e for e in kept if os.path.exists(e)))
 
 

@@ -17,6 +17,8 @@ from importlib.machinery import PathFinder
 from types import ModuleType
 from typing import Any
 
+from slurm.here import import_path
+
 #: More than this is no program but data, or other people's code that lies in the way.
 MOST_FILES = 5_000
 MOST_BYTES = 64 << 20
@@ -278,7 +280,7 @@ def _resolve_below(found: Found, above: str, parts: list[str], whole: bool) -> N
 def _sweep(found: Found, project: str) -> None:
     """All packages and modules of a project, on the entries of the import path that are in it."""
     top = os.path.realpath(project)
-    for entry in dict.fromkeys(os.path.abspath(entry or os.getcwd()) for entry in sys.path):
+    for entry in dict.fromkeys(import_path()):
         inside = os.path.realpath(entry) == top or os.path.realpath(entry).startswith(top + os.sep)
         if not inside or is_installed(os.path.join(entry, "_")) or not os.path.isdir(entry):
             continue

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slurm.attributes import own
+from slurm.here import working_directory
 from slurm.packaging.choose import Packaging, find_project
 from slurm.rendering import Environment
 
@@ -45,7 +46,7 @@ class Request:
             written: object = code.co_filename
         else:
             written = getattr(sys.modules.get("__main__"), "__file__", None)
-        here = os.path.join(os.getcwd(), "-")
+        here = os.path.join(working_directory(), "-")
         return str(written) if written and os.path.isfile(str(written)) else here
 
 

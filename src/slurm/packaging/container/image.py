@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurm.errors import PackagingError, join_names
+from slurm.here import working_directory
 from slurm.packaging.container import engines
 from slurm.packaging.container.build import Image, build_image, known_image, was_seen
 from slurm.packaging.prepare import Request
@@ -69,7 +70,7 @@ def _recipe(request: Request) -> tuple[str, str]:
         named = given.get("dockerfile")
         # A relative name is looked for here, in the context, and beside the task.
         beside = os.path.dirname(os.path.abspath(request.source))
-        folders = [os.getcwd(), *filter(None, [given.get("context")]), beside]
+        folders = [working_directory(), *filter(None, [given.get("context")]), beside]
         context = given.get("context") or ""
         places = [os.path.join(context, name) for name in RECIPES]
         if named:
