@@ -66,6 +66,7 @@ class Allocation(Cluster):
             packaging=parent.packaging,
             callbacks=parent.callbacks,
             defaults={k: v for k, v in parent.defaults.items() if k in _KEPT},
+            trust_group=parent.trust_group,
         )
         self.parent = parent
         self.job = job

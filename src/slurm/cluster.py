@@ -21,7 +21,7 @@ from slurm.model.ids import parse_job_id
 from slurm.model.options import merge, normalize
 from slurm.packaging import PackagingGiven, check_packaging, choose
 from slurm.packaging.choose import OUTER
-from slurm.reach import DEFAULT_BASE, kind_of, reach, refuse_secrets
+from slurm.reach import DEFAULT_BASE, check_trust, kind_of, reach, refuse_secrets
 from slurm.submission import Planner, Submitter
 from slurm.target import Target
 from slurm.task import Task
@@ -68,8 +68,10 @@ class Cluster(Target):
     reached by your own OpenSSH, or `"rest"`: the slurmrestd at `rest_url`, with the token in
     `token_file` and a `job_base_dir` that the nodes see, too. `slurm_conf` names one of several
     Slurm clusters of this machine. `callbacks` hear what becomes of
-    runs; `progress=False` shows no live lines where a terminal or a notebook would. All other
-    keywords are defaults for the tasks' options.
+    runs; `progress=False` shows no live lines where a terminal or a notebook would.
+    `trust_group=True`: `job_base_dir` is a directory of a group. Each member has a folder of their
+    own in it, and what members wrote there is read, unpickled and run again where you ask for it.
+    All other keywords are defaults for the tasks' options.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class Cluster(Target):
         backend_type: str = "local",
         *,
         job_base_dir: str | os.PathLike[str] | None = None,
+        trust_group: bool | None = None,
         packaging: PackagingGiven | None = None,
         callbacks: Sequence[BaseCallback] | None = None,
         progress: bool | None = None,
@@ -114,6 +117,15 @@ class Cluster(Target):
         above = inherited(kind)
         own = None if packaging is None else check_packaging(packaging, "the cluster")
         outer = above.packaging and check_packaging(above.packaging, OUTER)
+        trust = check_trust(trust_group)
+        if trust is None:
+            trust = above.trust_group and job_base_dir is None
+        if trust and kind == "debug":
+            raise errors.OptionError(
+                'trust_group=True does not go with backend_type="debug": its calls run in this '
+                "process, and their directories are this user's alone",
+                hint="trust_group=False",
+            )
         super().__init__(
             kind,
             _check_base(os.fspath(job_base_dir or above.base or DEFAULT_BASE)),
@@ -121,6 +133,7 @@ class Cluster(Target):
             packaging=choose(own, outer or None),
             callbacks=gather(callbacks, progress),
             defaults=merge(above.defaults, normalize(options, where="Cluster")),
+            trust_group=trust,
         )
 
     # ---- other ways to make one -----------------------------------------------------------------

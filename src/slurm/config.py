@@ -24,7 +24,10 @@ FILE_NAME = "Slurmfile.toml"
 DEFAULT_PROFILE = "default"
 
 #: What `Cluster` takes besides options of tasks.
-ARGUMENTS = ("backend_type", "job_base_dir", "packaging", "callbacks", "progress", *CONNECTION)
+ARGUMENTS = (
+    *("backend_type", "job_base_dir", "trust_group", "packaging", "callbacks", "progress"),
+    *CONNECTION,
+)
 
 #: The keys of a profile; `options` holds defaults for tasks, in Slurm's own words.
 KEYS = (*ARGUMENTS, "options")
@@ -37,6 +40,7 @@ _TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "packaging": ((str, dict), "text or a table"),
     "callbacks": ((list,), "a list"),
     "progress": ((bool,), "true or false"),
+    "trust_group": ((bool,), "true or false"),
 }
 
 #: slurm-sdk's tables, and where their keys go.

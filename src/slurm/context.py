@@ -196,7 +196,8 @@ class JobContext:
         from pathlib import Path
 
         folder = os.path.join(self._run, kind, str(self.array_index or 0))
-        rundir.make_private_folder(folder)
+        rundir.make_private_folder(self._run)
+        rundir.make_run_folder(folder)
         return Path(folder)
 
     # ---- how long -------------------------------------------------------------------------------

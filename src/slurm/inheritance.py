@@ -22,11 +22,15 @@ SECTION = "cluster"
 
 @dataclass(frozen=True)
 class Inherited:
-    """Base directory, defaults and packaging of the submitter; empty outside of a job."""
+    """Base directory, defaults and packaging of the submitter; empty outside of a job.
+
+    With `trust_group` the base is the directory of the group, in which the submitter has a folder.
+    """
 
     base: str | None = None
     packaging: Mapping[str, Any] | None = None
     defaults: Mapping[str, object] = field(default_factory=dict)
+    trust_group: bool = False
 
 
 def describe(cluster: Cluster) -> dict[str, Any]:
@@ -35,6 +39,7 @@ def describe(cluster: Cluster) -> dict[str, Any]:
         # Where the job runs, ssh is no part of the way.
         "scheduler": "local" if cluster.backend.kind == "ssh" else cluster.backend.kind,
         "packaging": cluster.packaging.plain(),
+        "trust_group": cluster.trust_group,
         "defaults": {name: _plain(value) for name, value in cluster.defaults.items()},
     }
 
@@ -61,7 +66,10 @@ def inherited(backend_type: str) -> Inherited:
     except (OSError, ValueError):
         found = {}
     defaults = normalize(found.get("defaults", {}), where="the defaults of this job's cluster")
-    return Inherited(base, found.get("packaging"), defaults)
+    trust_group = base is not None and found.get("trust_group") is True
+    if base is not None and trust_group:
+        base = os.path.dirname(base)
+    return Inherited(base, found.get("packaging"), defaults, trust_group)
 
 
 def _plain(value: object) -> object:

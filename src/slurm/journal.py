@@ -115,7 +115,7 @@ class Journal:
         with self._lock:
             self._add(entry)
             if self._path is not None:
-                rundir.make_private_folder(os.path.dirname(self._path))
+                rundir.make_run_folder(os.path.dirname(self._path))
                 line = json.dumps([entry.calls, entry.task, entry.run]).encode()
                 # A line of a killed attempt may be cut off: ours begins on a line of its own.
                 rundir.append(self._path, b"\n" + line + b"\n", sync=True)

@@ -38,7 +38,8 @@ def open_backend(arguments: Mapping[str, Any], inside: bool = False) -> Looking:
 
     kind = kind_of(arguments.get("backend_type", "local"), arguments.get("hostname"))
     base = str(arguments.get("job_base_dir") or DEFAULT_BASE)
-    return OnlyLooks(connect(kind, base, reach(kind, arguments), looking=True), inside)
+    trust = check_trust(arguments.get("trust_group"))
+    return OnlyLooks(connect(kind, base, reach(kind, arguments), True, bool(trust)), inside)
 
 
 def kind_of(backend_type: str, hostname: str | None) -> str:
@@ -51,6 +52,16 @@ def kind_of(backend_type: str, hostname: str | None) -> str:
             hint=f"did you mean {close!r}?" if close else 'leave it out: "local" is the default',
         )
     return "ssh" if hostname is not None and backend_type == "local" else backend_type
+
+
+def check_trust(given: object) -> bool | None:
+    """`trust_group`, checked; None where nothing was said."""
+    if given is not None and not isinstance(given, bool):
+        raise errors.OptionError(
+            f"trust_group={given!r} is neither True nor False",
+            hint="trust_group=True shares job_base_dir with the members of its group",
+        )
+    return given
 
 
 def reach(backend_type: str, given: Mapping[str, Any]) -> Reach | None:

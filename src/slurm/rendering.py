@@ -75,6 +75,8 @@ class Submission:
     step: bool = False
     #: Whether the function submits other tasks.
     workflow: bool = False
+    #: The group whose members' results its jobs may read.
+    group: int | None = None
 
     @property
     def part(self) -> int:
@@ -97,7 +99,7 @@ def render_job_script(job: Submission) -> str:
     blocks = [
         ["#!/bin/bash", *_directives(job)],
         _identity(job),
-        [PRELUDE],
+        [_prelude(job)],
         _setup(job),
         _start(job),
         _teardown(job),
@@ -192,7 +194,14 @@ def _identity(job: Submission) -> list[str]:
         "SLURM_SDK_TWICE": "yes" if job.options.get("requeue") else "no",
         "SLURM_SDK_AGAIN": "",
     }
+    if job.group is not None:
+        values["SLURM_SDK_GROUP"] = str(job.group)
     return [f"export {name}={shell_quote(value)}" for name, value in values.items()] + _logs(job)
+
+
+def _prelude(job: Submission) -> str:
+    """What every script does first; what it writes the group may read where the run is shared."""
+    return PRELUDE if job.group is None else PRELUDE.replace("\numask 077\n", "\numask 027\n", 1)
 
 
 def _logs(job: Submission) -> list[str]:

@@ -42,6 +42,7 @@ class Target:
         packaging: Packaging,
         callbacks: Callbacks,
         defaults: dict[str, object],
+        trust_group: bool = False,
     ) -> None:
         self.backend_type = backend_type
         self.packaging = packaging
@@ -49,6 +50,8 @@ class Target:
         self.callbacks = callbacks
         self.defaults = defaults
         self._sdk_is_there = False
+        #: Whether the base is a directory of a group whose members are trusted.
+        self.trust_group = trust_group
         self._base = base
         self._how = how
         self._backend: Backend | None = None
@@ -71,7 +74,8 @@ class Target:
             return found
         with self._connecting:
             if self._backend is None:
-                found = connect(self.backend_type, self._base, self._how, self._looking is not None)
+                looking = self._looking is not None
+                found = connect(self.backend_type, self._base, self._how, looking, self.trust_group)
                 kind = found.kind
                 if self._looking is not None:
                     # What else a Backend has is not there: to ask for it is an AttributeError.
@@ -90,6 +94,11 @@ class Target:
         if isinstance(backend, LocalBackend):
             return backend.agent.base
         return str(backend.hello()["base"])
+
+    @property
+    def trusted_group(self) -> int | None:
+        """The number of the group whose members' runs are read; None where there is none."""
+        return self.backend.hello().get("group") if self.trust_group else None
 
     @property
     def directory(self) -> str:

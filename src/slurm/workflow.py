@@ -133,7 +133,8 @@ class WorkflowContext(JobContext):
         """A directory for the workflow and all its children, made on first use."""
         own = "" if self.array_index is None else str(self.array_index)
         folder = os.path.join(self._run, rundir.SHARED_FOLDER, own).rstrip(os.sep)
-        rundir.make_private_folder(folder)
+        rundir.make_private_folder(self._run)
+        rundir.make_run_folder(folder)
         return Path(folder)
 
     def task_dir(self, name: str) -> Path:

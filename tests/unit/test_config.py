@@ -175,6 +175,11 @@ def test_an_empty_file_has_no_profile(slurmfile: Path) -> None:
         ('[default.options]\ntime = "soon"', "time", ""),
         ("[default]\noptions = 3", "options must be a table, not 3", ""),
         ("[default]\nbackend_type = 3", "backend_type must be text, not 3", "backend_type ="),
+        (
+            "[default]\ntrust_group = 'lab'",
+            "trust_group must be true or false",
+            "trust_group = true",
+        ),
         ("[default]\njob_base_dir = []", "job_base_dir must be text", "job_base_dir ="),
         ('backend_type = "local"', "stands outside of a profile", "[default]"),
         ("[default\n", "is not valid TOML", "[default]"),

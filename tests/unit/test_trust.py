@@ -426,3 +426,59 @@ def test_a_program_of_a_store_that_others_made_is_not_started(tmp_path: Path, pl
     with pytest.raises(AgentError, match="belongs to user 12345"):
         store.make(made, "0" * 16, "0123")
     assert not mark.exists()
+
+
+# ---- a group that is trusted --------------------------------------------------------------------
+
+
+def test_without_trust_a_run_stays_private_wherever_its_base_lies(tmp_path: Path) -> None:
+    """Bases of sites are often readable by a group, and hand their group on to what is made."""
+    from slurm.api import parts
+
+    base = tmp_path / "base"
+    base.mkdir()
+    base.chmod(0o2750)
+    made = agent(base)
+    made.prepare_base()
+    parts.make_run(made, str(base / "train-20260101-120000-abc123"), {"function.bin": b"x"})
+    rundir.append_event(str(base / "train-20260101-120000-abc123"), "start job=1")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) & 0o777 for path in base.rglob("*")}
+    assert set(modes.values()) == {0o700, 0o600}
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o2750, 0o750, 0o2770, 0o2755])
+def test_only_a_run_that_was_made_for_a_group_hands_its_modes_on(tmp_path: Path, mode: int) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    os.chown(run, -1, OTHER)
+    run.chmod(mode)
+    rundir.make_run_folder(str(run / "output" / "0"))
+    rundir.write_atomically(str(run / "output" / "0" / "file"), b"x")
+    rundir.append(str(run / "file"), b"x", sync=False)
+    shared = mode == 0o2750
+    for path in (run / "output", run / "output" / "0"):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o777 == (0o750 if shared else 0o700)
+    for path in (run / "output" / "0" / "file", run / "file"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o640 if shared else 0o600)
+        assert not shared or path.stat().st_gid == OTHER
+
+
+def test_root_is_never_in_a_group_that_it_trusts(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = os.getegid()
+    monkeypatch.setattr(os, "getuid", lambda: 1)
+    assert rundir.is_trusted(group)
+    assert not rundir.is_trusted(54321)
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    assert not rundir.is_trusted(group)
+
+
+@pytest.mark.parametrize("given", ["yes", 1, "lab"])
+def test_trust_is_true_or_false(tmp_path: Path, given: Any) -> None:
+    from slurm import Cluster
+    from slurm.errors import OptionError
+
+    with pytest.raises(OptionError, match=f"trust_group={given!r} is neither True nor False"):
+        Cluster("embedded", job_base_dir=tmp_path, trust_group=given)
+    with pytest.raises(OptionError, match='does not go with backend_type="debug"'):
+        Cluster("debug", job_base_dir=tmp_path, trust_group=True)

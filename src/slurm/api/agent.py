@@ -5,6 +5,7 @@ So it takes and gives plain values only, needs the standard library, and keeps t
 """
 
 import contextlib
+import copy
 import os
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
@@ -20,6 +21,7 @@ from slurm.api import (
     retries,
     run_files,
     runtimes,
+    shared_base,
     upkeep,
     whole,
 )
@@ -40,9 +42,16 @@ class Agent:
         scheduler: Any,
         base: str,
         others: Optional[Callable[[origin.Origin], Sequence[Any]]] = None,
+        trust_group: bool = False,
     ) -> None:
         self.scheduler = scheduler
-        self.base = os.path.abspath(os.path.expanduser(base))
+        #: Below it lie the runs that may be read: the base, or a directory of a group.
+        self.top = self.base = os.path.abspath(os.path.expanduser(base))
+        #: The group whose members are trusted with theirs.
+        self.group = None  # type: Optional[int]
+        if trust_group:
+            self.group = shared_base.group_of(self.top)
+            self.base = shared_base.own_folder(self.top)
         #: Gives the schedulers that answer here, and may be the one that made a run.
         self.others = others
 
@@ -54,6 +63,7 @@ class Agent:
         """What a client has to know before it can submit."""
         return {
             "base": self.base,
+            "group": self.group,
             "scheduler": self.scheduler.kind,
             "host": os.uname().nodename,
             "user": rundir.user_name(os.getuid()).partition(" ")[0],
@@ -65,6 +75,23 @@ class Agent:
         if not path.startswith(self.base + os.sep):
             raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
         return path
+
+    def readable(self, run: str) -> str:
+        """Where a run lies that is only read: with a trusted group also a colleague's."""
+        path = os.path.normpath(os.path.join(self.base, run))
+        if self.group is not None and path.startswith(self.top + os.sep):
+            return path
+        return self.path(run)
+
+    def trusted(self, path: str) -> Optional[int]:
+        """The group whose members may have written a run: nobody else writes in the own base."""
+        return None if path.startswith(self.base + os.sep) else self.group
+
+    def over(self, scheduler: Any) -> "Agent":
+        """The same over another scheduler of this machine."""
+        other = copy.copy(self)
+        other.scheduler, other.others = scheduler, None
+        return other
 
     # ---- submission -----------------------------------------------------------------------------
 
@@ -100,6 +127,8 @@ class Agent:
     def prepare_base(self) -> None:
         """Make the base directory and its own folders, and see to it that they are ours alone."""
         try:
+            if self.group is not None:
+                shared_base.make_own(self.base, self.group)
             rundir.make_private_folder(self.base)
             run_files.check_base(self.base)
             for name in (rundir.BASE_IDS, rundir.BASE_EVENTS, rundir.BASE_SDK):
@@ -176,7 +205,7 @@ class Agent:
         Only rows whose work directory is the run are believed: after a crash of the controller
         the same id may name somebody else's job. Jobs that are not in the answer are unknown.
         """
-        wanted = {(job, self.path(run)): since for job, run, since in jobs}
+        wanted = {(job, self.readable(run)): since for job, run, since in jobs}
         found = self._in_queue(wanted)
         missing = [key for key in wanted if key not in found]
         if missing:
@@ -266,13 +295,13 @@ class Agent:
 
     def explain(self, job: str, run: str) -> Dict[str, Any]:
         """What the scheduler can say about why a job of a run waits."""
-        other = elsewhere.agent_of(self, self.path(run))
+        other = elsewhere.agent_of(self, self.readable(run))
         if other is not self:
             return dict(other.explain(job, run))
         if not hasattr(self.scheduler, "explain"):
             return {"job": {}, "nodes": self.scheduler.nodes(), "queue": listing.waiting(self)}
         found = self.scheduler.explain(job.partition(";")[0])  # type: Dict[str, Any]
-        if found["job"].get("WorkDir") != self.path(run):
+        if found["job"].get("WorkDir") != self.readable(run):
             return {"job": {}}  # the id names somebody else's job by now
         return found
 
@@ -372,7 +401,7 @@ class Agent:
         Of a segment at most `limit` bytes are read; `more` says that there are others. Each node
         has a beat, so they are left out (None) where nobody asks for them.
         """
-        path = self.path(run)
+        path = self.readable(run)
         answer = {"events": [], "segments": [], "untrusted": None}  # type: Dict[str, Any]
         sizes = dict(seen)
         for name, data in rundir.grown(os.path.join(path, rundir.EVENTS), seen, ".txt"):
@@ -380,13 +409,13 @@ class Agent:
             sizes[name] = seen.get(name, 0) + used
             answer["events"].append(data[:used])
         try:
-            for name, data in rundir.new_records(path, seen, limit):
+            for name, data in rundir.new_records(path, seen, limit, self.trusted(path)):
                 answer["more"] = answer.get("more") or len(data) == limit
                 used = rundir.decode_records(data)[1]
                 sizes[name] = seen.get(name, 0) + used
                 answer["segments"].append(data[:used])
         except rundir.Untrusted as error:
-            answer["untrusted"] = str(error)
+            answer["untrusted"] = f"{error}; {error.fix}"
         except OSError as error:
             answer["missing"] = str(error)
         answer["beats"] = self._beats(path) if beats else None
@@ -401,7 +430,12 @@ class Agent:
         return [(name, data.decode("utf-8", "replace")) for name, data in found]
 
     def retry(self, run: str, token: str) -> bool:
-        """Judge a part of a run and submit what is due again; False while it is not over."""
+        """Judge a part of a run and submit what is due again; False while it is not over.
+
+        A colleague's run is theirs to judge.
+        """
+        if self.trusted(self.readable(run)) is not None:
+            return False
         return retries.judge(self, run, token) is not None
 
     def stop_retry(self, calls: Sequence[Tuple[str, int]]) -> None:
@@ -422,19 +456,23 @@ class Agent:
 
     def read_value(self, run: str, name: str, offset: int = 0, limit: int = -1) -> bytes:
         """The bytes of a large value, or a piece of them; the client verifies their checksum."""
+        path = self.readable(run)
         try:
-            with rundir.open_trusted(os.path.join(self.path(run), rundir.VALUES, name)) as f:
+            place = os.path.join(path, rundir.VALUES, name)
+            with rundir.open_trusted(place, self.trusted(path)) as f:
                 f.seek(offset)
                 return f.read(limit)  # type: ignore[no-any-return]
         except rundir.Untrusted as error:
-            raise AgentError("untrusted", str(error)) from error
+            raise AgentError("untrusted", str(error), [], error.fix) from error
         except OSError as error:
             text = f"the value {name} of {run} cannot be read: {error.strerror}"
             raise AgentError("unreadable", text) from error
 
     def read_own(self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT) -> bytes:
         """Bytes of a file of a run that is ours alone: what is run, imported or unpickled."""
-        return run_files.read_own(self.path(run), name, offset, min(limit, READ_LIMIT))
+        path = self.readable(run)
+        group = self.trusted(path)
+        return run_files.read_own(path, name, offset, min(limit, READ_LIMIT), group)
 
     def read(
         self, run: str, name: str, offset: int = 0, limit: int = READ_LIMIT, inside: bool = False
@@ -443,7 +481,7 @@ class Agent:
 
         Logs may lie elsewhere, where the run's owner wanted them. `inside`: those are not read.
         """
-        folder = self.path(run)
+        folder = self.readable(run)
         path = os.path.join(folder, name)
         try:
             with run_files.open_file(folder, name, inside) as f:

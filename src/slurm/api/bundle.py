@@ -33,6 +33,7 @@ MODULES = (
     "slurm.api.folders",
     "slurm.api.dependency",
     "slurm.api.run_files",
+    "slurm.api.shared_base",
     "slurm.api.origin",
     "slurm.api.elsewhere",
     "slurm.api.one_job",

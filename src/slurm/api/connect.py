@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from slurm import errors, rundir
 from slurm.api import store
 from slurm.api.agent import Agent
-from slurm.api.backend import Backend
+from slurm.api.agent_error import AgentError
+from slurm.api.backend import Backend, as_error
 
 if TYPE_CHECKING:
     from slurm.api.openssh import SshSettings
@@ -32,13 +33,21 @@ class LocalBackend(Backend):
     """The agent in this process: this machine's Slurm, slurmrestd, or the embedded scheduler."""
 
     def __init__(
-        self, scheduler: Any, base: str, how: RestSettings | SlurmSettings | None = None
+        self,
+        scheduler: Any,
+        base: str,
+        how: RestSettings | SlurmSettings | None = None,
+        trust_group: bool = False,
     ) -> None:
-        self.agent = Agent(scheduler, base, _others_here)
+        try:
+            self.agent = Agent(scheduler, base, _others_here, trust_group)
+        except AgentError as error:
+            raise as_error(error) from None
         rest = isinstance(how, RestSettings)
         self.kind = "embedded" if scheduler.kind == "embedded" else "rest" if rest else "local"
         conf = os.environ.get("SLURM_CONF", "") if self.kind == "local" else ""
-        self.target = f"{self.kind}:{how[0] if how else conf}:{self.agent.base}"
+        trusted = "" if self.agent.group is None else f":{self.agent.group}"
+        self.target = f"{self.kind}:{how[0] if how else conf}:{self.agent.base}{trusted}"
 
     def call(self, verb: str, *args: Any) -> Any:
         """Call the agent's method."""
@@ -49,8 +58,9 @@ class LocalBackend(Backend):
     def open_value(self, run: str, name: str) -> Any:
         """A large value where it lies, after a look at who can have written it."""
         self._call("read_value", run, name, 0, 1)
-        path = os.path.join(self.agent.path(run), rundir.VALUES, name)
-        return rundir.Stretch(path, 0, os.path.getsize(path))
+        folder = self.agent.readable(run)
+        path = os.path.join(folder, rundir.VALUES, name)
+        return rundir.Stretch(path, 0, os.path.getsize(path), self.agent.trusted(folder))
 
 
 def _others_here(made: Origin) -> list[Any]:
@@ -74,32 +84,34 @@ def connect(
     base: str,
     how: SshSettings | RestSettings | SlurmSettings | None = None,
     looking: bool = False,
+    trust_group: bool = False,
 ) -> Backend:
     """The backend for a `backend_type`; `how` says how the other side of it is reached.
 
     `looking`: it is for one that only looks, whose agent watches nothing for others.
+    `trust_group`: the base is a directory of a group, and its members are trusted.
     """
     if isinstance(how, RestSettings):
         from slurm.api.rest_scheduler import RestScheduler
 
-        return LocalBackend(RestScheduler(*how), base, how)
+        return LocalBackend(RestScheduler(*how), base, how, trust_group)
     if isinstance(how, SlurmSettings):
         from slurm.api.slurm_scheduler import SlurmScheduler
 
-        return LocalBackend(SlurmScheduler(how.conf), base, how)
+        return LocalBackend(SlurmScheduler(how.conf), base, how, trust_group)
     if how is not None:
         from slurm.api.ssh import ssh_backend
 
-        return ssh_backend(how, base, looking)
+        return ssh_backend(how, base, looking, trust_group)
     if backend_type == "local":
         backend_type = _scheduler_here()
     if backend_type == "embedded":
         from slurm.api.embedded import EmbeddedScheduler
 
-        return LocalBackend(EmbeddedScheduler(), base)
+        return LocalBackend(EmbeddedScheduler(), base, None, trust_group)
     from slurm.api.slurm_scheduler import SlurmScheduler
 
-    return LocalBackend(SlurmScheduler(), base)
+    return LocalBackend(SlurmScheduler(), base, None, trust_group)
 
 
 def _scheduler_here() -> str:

@@ -102,7 +102,7 @@ def _look(agent: Any, made: origin.Origin) -> Any:
     for scheduler in agent.others(made) if agent.others is not None else ():
         found = origin.of(scheduler)
         if found is not None and made.is_same(found):
-            return type(agent)(scheduler, agent.base)
+            return agent.over(scheduler)
     return Away(
         f"it belongs to {made}, which cannot be asked here; this is {own}",
         "look from a machine where that one answers, or name it: slurm --cluster NAME",

@@ -104,7 +104,7 @@ def describe(agent: Any, runs: Sequence[str]) -> List[Dict[str, Any]]:
     """Each of these runs and all that lie below them: metadata, ids and events, as they are."""
     found = []  # type: List[Dict[str, Any]]
     for run in runs:
-        path = agent.path(run)
+        path = agent.readable(run)
         about = metadata(path)
         if not about:
             continue

@@ -57,16 +57,16 @@ def find_run(agent: Any, text: str) -> str:
     An id is the scheduler's: its queue is asked first, and no run of another scheduler answers.
     """
     if not origin.is_id(text):
-        return find_named(agent.base, text)
+        return find_named(agent.base, text, agent.top)
     path = _in_queue(agent, text) or _by_id(agent, text)
     return os.path.relpath(os.path.realpath(path), os.path.realpath(agent.base))
 
 
-def find_named(base: str, text: str) -> str:
-    """The run of `last`, a name or the begin of one, or a path."""
-    path = os.path.join(base, os.path.expanduser(text))
-    if not os.path.isfile(os.path.join(path, rundir.METADATA)):
-        path = os.path.join(base, _by_name(base, text))
+def find_named(base: str, text: str, top: str = "") -> str:
+    """The run of `last`, a name or the begin of one, or a path; from `top` on, too."""
+    places = [os.path.join(at, os.path.expanduser(text)) for at in (base, top or base)]
+    path = next((p for p in places if os.path.isfile(os.path.join(p, rundir.METADATA))), "")
+    path = path or os.path.join(base, _by_name(base, text))
     return os.path.relpath(os.path.realpath(path), os.path.realpath(base))
 
 
@@ -83,7 +83,7 @@ def _in_queue(agent: Any, text: str) -> str:
     row = next((row for row in rows if re.split("[_+]", row.job_id)[0] == whole), None)
     if row is None:
         return ""
-    base, path = os.path.realpath(agent.base), os.path.realpath(str(row.work_dir))
+    base, path = os.path.realpath(agent.top), os.path.realpath(str(row.work_dir))
     inside = path.startswith(base + os.sep)
     if inside and os.path.isfile(os.path.join(path, rundir.METADATA)):
         return path
@@ -214,9 +214,9 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
     One question to the scheduler for all; accounting is asked for what it has forgotten.
     """
     found = {}  # type: Dict[str, Dict[str, Any]]
-    paths = [("", agent.path(run)) for run, _, _ in jobs]
+    paths = [("", agent.readable(run)) for run, _, _ in jobs]
     theirs, own = elsewhere.apart(agent, paths)
-    by_path = {agent.path(job[0]): job for job in jobs}
+    by_path = {agent.readable(job[0]): job for job in jobs}
     for other, keys in theirs:
         found.update(elsewhere.states(other, [by_path[path] for _, path in keys]))
     if own:
@@ -225,13 +225,13 @@ def states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict
 
 
 def _own_states(agent: Any, jobs: Sequence[Tuple[str, str, float]]) -> Dict[str, Dict[str, Any]]:
-    wanted = {agent.path(run): run for run, _, _ in jobs}
+    wanted = {agent.readable(run): run for run, _, _ in jobs}
     found = {}  # type: Dict[str, Dict[str, Any]]
     rows = agent.scheduler.status([job.partition(";")[0] for _, job, _ in jobs])
     _count(found, wanted, rows)
     gone = [(run, job, since) for run, job, since in jobs if run not in found and job]
     if gone and hasattr(agent.scheduler, "accounting"):
-        by_name = {commands.accounted_path(agent.path(run)): run for run, _, _ in gone}
+        by_name = {commands.accounted_path(agent.readable(run)): run for run, _, _ in gone}
         ids = [job.partition(";")[0] for _, job, _ in gone]
         since = min(at for _, _, at in gone) - 86400
         try:

@@ -104,11 +104,11 @@ def find_or_submit(
 
 def find_job(agent: Any, run: str, part: int, keep: bool = True) -> Optional[str]:
     """The job of a part, also when the answer to its submission got lost."""
-    path = agent.path(run)
+    path = agent.readable(run)
     job = run_files.read_text(os.path.join(path, rundir.id_name(part)))
     if not job:
         job = one_job.find_lost(agent, path, part)
-        if job and keep:
+        if job and keep and agent.trusted(path) is None:
             one_job.remember(agent, path, part, job)
     return job or None
 
@@ -219,13 +219,15 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
         raise AgentError("needs", f"{agent.base} does not have {missing[0]}", missing)
     run_files.check_base(agent.base)
     try:
-        rundir.make_private_folder(os.path.dirname(path))
+        rundir.make_run_folder(os.path.dirname(path))
         try:
             os.mkdir(path, 0o700)
         except FileExistsError:
             raise AgentError("exists", f"there is a run {path} already") from None
+        if agent.group is not None:
+            rundir.share_folder(path, agent.group)
         for name in rundir.FOLDERS:
-            os.mkdir(os.path.join(path, name), 0o700)
+            rundir.make_run_folder(os.path.join(path, name))
         for name, content in files.items():
             if name == rundir.METADATA:
                 content = origin.marked(agent.scheduler, content)

@@ -137,12 +137,14 @@ class Conversation:
 
     # ---- verbs of the connection itself ---------------------------------------------------------
 
-    def _hello(self, base: str, sdk: str, python: List[int], protocol: int) -> Dict[str, Any]:
+    def _hello(
+        self, base: str, sdk: str, python: List[int], protocol: int, trust_group: bool = False
+    ) -> Dict[str, Any]:
         """Where things are here, asked once per connection."""
         if protocol != frames.PROTOCOL:
             raise AgentError("agent", f"protocol {protocol} is not known here")
         places.find_slurm()
-        agent = Agent(SlurmScheduler(), base)
+        agent = Agent(SlurmScheduler(), base, None, trust_group)
         self._agent = agent
         answer = dict(agent.hello())
         try:

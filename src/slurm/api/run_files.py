@@ -81,6 +81,8 @@ def check_base(base: str) -> None:
         words = "what lies there is executed, so nothing is submitted"
         mine = error.fix + "; or " if "chmod" in error.fix else ""
         hint = mine + "choose another directory: job_base_dir=..."
+        if rundir.is_trusted(os.stat(base).st_gid):
+            hint += "; or, where a group shares it, give each a folder: trust_group = true"
         raise AgentError("rundir", "{}; {}".format(error, words), [], hint) from error
 
 
@@ -105,11 +107,11 @@ def check_code(base: str, folder: str) -> None:
         raise AgentError("untrusted", str(error), [], error.fix) from error
 
 
-def read_own(folder: str, name: str, offset: int, limit: int) -> bytes:
+def read_own(folder: str, name: str, offset: int, limit: int, group: Optional[int] = None) -> bytes:
     """Bytes of a file of a run, refused where somebody else may have written it; b"": not there."""
     try:
-        rundir.check_private(folder, os.stat(folder))
-        with rundir.open_trusted(os.path.join(folder, name)) as f:
+        rundir.check_private(folder, os.stat(folder), group)
+        with rundir.open_trusted(os.path.join(folder, name), group) as f:
             f.seek(offset)
             return bytes(f.read(limit))
     except FileNotFoundError:

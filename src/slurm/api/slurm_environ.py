@@ -25,7 +25,8 @@ _RIVALS = (
     frozenset(("core-spec", "thread-spec")),
 )
 # Never wanted: sbatch would wait for the job, make an array of it, or talk into its answer.
-_NEVER_HONOURED = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG")
+# Nor whom the submitting job trusts: a script says itself whom its own job does.
+_NEVER_HONOURED = ("SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_DEBUG", "SLURM_SDK_GROUP")
 
 
 def command_env(environ: Mapping[str, str]) -> Dict[str, str]:

@@ -14,7 +14,7 @@ from typing import Any
 from slurm import errors, locks
 from slurm.api import frames, openssh
 from slurm.api.agent_error import AgentError
-from slurm.api.backend import Backend, Wanted
+from slurm.api.backend import Backend, Wanted, as_error
 from slurm.api.link import Link, LinkLost
 from slurm.api.openssh import SshSettings
 
@@ -40,10 +40,12 @@ class SshBackend(Backend):
     kind = "ssh"
     pushes = True
 
-    def __init__(self, how: SshSettings, base: str) -> None:
+    def __init__(self, how: SshSettings, base: str, trust_group: bool = False) -> None:
         self.how = how
         self.base = base
+        self.trust_group = trust_group
         self.target = f"ssh:{how.hostname}:{' '.join(how.words)}:{how.python}:{base}"
+        self.target += ":group" if trust_group else ""
         #: How often a connection was made; what a test can watch.
         self.connections = 0
         self.patience = PATIENCE
@@ -151,13 +153,15 @@ class SshBackend(Backend):
                 f"ssh cannot be started: {error.strerror}", hint="install OpenSSH's client"
             ) from error
         version = list(sys.version_info[:3])
-        hello = (self.base, sdk_hash(), version, frames.PROTOCOL)
+        hello = (self.base, sdk_hash(), version, frames.PROTOCOL, self.trust_group)
         try:
             found = link.ask_within(self.how.connect_timeout + 40, "hello", *hello)
         except LinkLost:
             code = link.wait_ended(2)
             raise openssh.explain_failure(self.how, code, link.said()) from None
         except AgentError as error:
+            if error.kind == "rundir":
+                raise as_error(error) from None
             raise errors.ProtocolError(error.message, evidence=error.evidence) from None
         self._hello = _checked(found)
         self._sdk_sent = self._sdk_sent or bool(found["sdk"])
@@ -350,8 +354,10 @@ _backends: dict[tuple[str, bool], SshBackend] = {}
 _lock = locks.lock("ssh.connections")
 
 
-def ssh_backend(how: SshSettings, base: str, looking: bool = False) -> SshBackend:
+def ssh_backend(
+    how: SshSettings, base: str, looking: bool = False, trust_group: bool = False
+) -> SshBackend:
     """The backend for a host and a base directory; clusters with the same ones share it."""
-    backend = SshBackend(how, base)
+    backend = SshBackend(how, base, trust_group)
     with _lock:
         return _backends.setdefault((backend.target, looking), backend)

@@ -11,7 +11,7 @@ import time
 from typing import Any, Dict, List, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import elsewhere, folders, listing
+from slurm.api import elsewhere, folders, listing, shared_base
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import metadata
 
@@ -21,10 +21,10 @@ CONTAINERS = ("apptainer", "singularity", "podman", "docker", "enroot", "charlie
 
 def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, Any]:
     """What the processes of a run said they used, and what accounting says of its jobs."""
-    path = agent.path(run)
+    path = agent.readable(run)
     found = []  # type: List[List[Any]]
     try:
-        for record in rundir.all_records(path):
+        for record in rundir.all_records(path, agent.trusted(path)):
             if "usage" in record.header:
                 who = [record.job, record.index, record.rank, record.attempt]
                 found.append([*who, record.header["usage"]])
@@ -44,7 +44,7 @@ def usage(agent: Any, run: str, jobs: Sequence[str], since: float) -> Dict[str, 
 
 def sizes(agent: Any, runs: Sequence[str]) -> Dict[str, int]:
     """The bytes that runs take on the disk."""
-    return {run: folders.size(agent.path(run)) for run in runs}
+    return {run: folders.size(agent.readable(run)) for run in runs}
 
 
 def remove(agent: Any, runs: Sequence[str]) -> List[Tuple[str, str]]:
@@ -130,6 +130,9 @@ def check(agent: Any) -> Dict[str, Any]:
         "host": os.uname().nodename,
         "python": "{}.{}.{}".format(*sys.version_info[:3]),
         "base": agent.base,
+        "shared": agent.top if agent.group is not None else "",
+        "closed": agent.group is not None and shared_base.is_closed(agent.base),
+        "group": "" if agent.group is None else rundir.group_name(os.stat(agent.top)),
         "writable": os.access(_existing(agent.base), os.W_OK),
         "free": space.free,
         "runs": len(listing.run_names(agent.base)),

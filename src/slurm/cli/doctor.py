@@ -102,6 +102,7 @@ def checks(cluster: Cluster, with_job: bool) -> Iterator[Check]:
     yield Check("scheduler", GOOD, ", ".join(filter(None, (text, facts["origin"]))))
     yield _python(cluster, facts)
     yield _directory(facts)
+    yield _trust(cluster, facts)
     yield _clock(facts, took)
     for question in (_nodes, _limits, _accounting):
         try:
@@ -145,6 +146,19 @@ def _directory(facts: dict[str, Any]) -> Check:
     if facts["free"] < SPACE:
         return Check("directory", NOTE, text, "slurm gc --dry-run shows what can go")
     return Check("directory", GOOD, text)
+
+
+def _trust(cluster: Cluster, facts: dict[str, Any]) -> Check:
+    if not cluster.trust_group:
+        return Check("trust", GOOD, "files of yours alone are run and unpickled")
+    text = (
+        f"trust_group = true: runs of members of the group {facts['group']} in "
+        f"{facts['shared']} are unpickled and run again where you ask for it"
+    )
+    if facts["closed"]:
+        text += f"; they cannot read yours: {facts['base']} is closed to the group"
+        return Check("trust", NOTE, text, f"chmod g+rx {facts['base']}")
+    return Check("trust", GOOD, text)
 
 
 def _clock(facts: dict[str, Any], took: float) -> Check:

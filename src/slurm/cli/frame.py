@@ -144,6 +144,8 @@ class Common(Form):
         if self.cluster is not None:
             return {**load_profile(find_slurmfile(), self.cluster, code), **given}
         base = _base_above(run) if run is not None and os.sep in run and not given else None
+        if base is not None and _is_shared_by_profile(base):
+            base = None
         if base is None and not self.hostname and has_profile(None):
             return {**load_profile(find_slurmfile(), code=code), **given}
         if run is None or self.hostname or is_id(run):
@@ -168,6 +170,15 @@ def _base_above(run: str) -> Path | None:
     if not path.is_dir():
         return None
     return next((p for p in path.parents if (p / rundir.BASE_IDS).is_dir()), None)
+
+
+def _is_shared_by_profile(base: Path) -> bool:
+    """Whether a base is a member's folder in the group's directory that the profile names."""
+    from slurm.config import find_slurmfile, has_profile, load_profile
+
+    found = load_profile(find_slurmfile(), code=False) if has_profile(None) else {}
+    shared = os.path.expanduser(str(found.get("job_base_dir", "")))
+    return bool(found.get("trust_group")) and base.resolve().parent == Path(shared).resolve()
 
 
 def _scheduler_of(base: Path, run: str) -> str:

@@ -187,6 +187,21 @@ def deliver_again(place: str) -> Callable[[Cluster], None]:
     return deliver
 
 
+def adopt(cluster: Cluster, data: bytes, where: str) -> tuple[str, Callable[[Cluster], None]]:
+    """Where a copy of captured code of a colleague's lies in this base, and what brings it there.
+
+    It is known by its own bytes, so that it never stands for what this user captured.
+    """
+    if not data:
+        raise NotDelivered(
+            f"the code that was captured for this run is not in {where} any more",
+            hint="run the files as they are now: slurm rerun RUN --code current",
+        )
+    digest = hashlib.sha256(b"adopted " + data).hexdigest()[:32]
+    place = f"{cluster.base}/{rundir.BASE_SNAPSHOTS}/{digest}"
+    return place, lambda there: _put(there, digest, data)
+
+
 def _read_spooled(digest: str) -> bytes:
     with open(spooled(digest), "rb") as f:
         return f.read()
@@ -207,7 +222,8 @@ def read_captured(place: str) -> bytes:
 def _put(cluster: Cluster, digest: str, data: bytes) -> None:
     place = f"{cluster.base}/{rundir.BASE_SNAPSHOTS}/{digest}/{rundir.CODE}"
     try:
-        rundir.make_private_folder(os.path.dirname(place))
+        rundir.make_private_folder(f"{cluster.base}/{rundir.BASE_SNAPSHOTS}")
+        rundir.make_run_folder(os.path.dirname(place))
         rundir.write_atomically(place, data, mode=0o400)
         whole.write_list(os.path.dirname(place), [(rundir.CODE, len(data))])
     except OSError as error:

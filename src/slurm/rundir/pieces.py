@@ -13,7 +13,7 @@ from slurm.rundir.private import open_trusted
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterable, Iterator, List, Tuple, Union
+    from typing import Any, Callable, Iterable, Iterator, List, Optional, Tuple, Union
 
     Content = Union[bytes, "Pieces"]
     #: Makes what unpickles: of a stream and of the buffers that lie apart.
@@ -109,16 +109,20 @@ def load_packed(data: bytes, load: "Load") -> "Any":
 
 
 class Stretch:
-    """A large pickle in a file that only this user can have written: loaded, never read as one."""
+    """A large pickle in a file that only this user can have written: loaded, never read as one.
 
-    def __init__(self, path: str, start: int, size: int) -> None:
+    `group`: one whose members are trusted, too.
+    """
+
+    def __init__(self, path: str, start: int, size: int, group: "Optional[int]" = None) -> None:
         self._path = path
+        self._group = group
         self._start = start
         self._size = size
 
     def load(self, load: "Load", own: bool = False) -> "Any":
         """Unpickle it. `own`: its buffers are read into memory, and need the file no more."""
-        with open_trusted(self._path) as f:
+        with open_trusted(self._path, self._group) as f:
             f.seek(self._start)
             head = f.read(len(_MAGIC) + _HEAD.size)
             if not is_packed(head):
@@ -165,7 +169,7 @@ class Stretch:
 
     def read(self) -> bytes:
         """All of it, where it is no pickle."""
-        with open_trusted(self._path) as f:
+        with open_trusted(self._path, self._group) as f:
             f.seek(self._start)
             return f.read(self._size)  # type: ignore[no-any-return]
 
@@ -173,7 +177,7 @@ class Stretch:
         """Whether its bytes are what their writer says."""
         chunk = memoryview(bytearray(_CHUNK))
         found, left = 0, self._size
-        with open_trusted(self._path) as f:
+        with open_trusted(self._path, self._group) as f:
             if os.fstat(f.fileno()).st_size < self._start + self._size:
                 return False
             f.seek(self._start)
@@ -186,7 +190,7 @@ class Stretch:
 
     def names(self, word: bytes) -> bool:
         """Whether the pickle, without what lies behind it, contains a word."""
-        with open_trusted(self._path) as f:
+        with open_trusted(self._path, self._group) as f:
             f.seek(self._start)
             head = f.read(len(_MAGIC) + _HEAD.size)
             left = self._size

@@ -9,7 +9,7 @@ from slurm.rundir.names import BASE_FOLDERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List
+    from typing import Any, List, Optional
 
 #: How a file is opened that others may have put there: no link is followed, no pipe waited for.
 _READING = os.O_RDONLY
@@ -30,9 +30,18 @@ class Untrusted(Exception):
         self.fix = fix
 
 
-def check_private(path: str, info: os.stat_result) -> None:
-    """Refuse what another user owns or may write: the one rule, which all others ask."""
-    _check(path, info, (os.getuid(),), stat.S_IWGRP | stat.S_IWOTH)
+def check_private(path: str, info: os.stat_result, group: "Optional[int]" = None) -> None:
+    """Refuse what another user owns or may write.
+
+    `group` is one whose members this user trusts (`trust_group`): what belongs to one of them, or
+    may be written by that group, is good then.
+    """
+    try:
+        _check(path, info, (os.getuid(),), stat.S_IWGRP | stat.S_IWOTH, group)
+    except Untrusted as error:
+        if group is None and _would_be_good(path, info):
+            error.fix += f"; or set trust_group = true if you trust the group {group_name(info)}"
+        raise
 
 
 def check_place(path: str) -> None:
@@ -41,7 +50,7 @@ def check_place(path: str) -> None:
     if stat.S_ISLNK(info.st_mode):
         _check(path, info, (os.getuid(),), 0)
         info = os.stat(path)
-    check_private(path, info)
+    _check(path, info, (os.getuid(),), stat.S_IWGRP | stat.S_IWOTH)
 
 
 def check_file(path: str) -> None:
@@ -55,7 +64,22 @@ def _others(info: os.stat_result) -> int:
     return stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
 
 
-def _check(path: str, info: os.stat_result, owners: "tuple[int, ...]", forbidden: int) -> None:
+def _check(
+    path: str,
+    info: os.stat_result,
+    owners: "tuple[int, ...]",
+    forbidden: int,
+    group: "Optional[int]" = None,
+) -> None:
+    """Refuse what belongs to none of the owners or may be written by others: all rules ask here.
+
+    Members of `group` count as owners, and it may write what is the group's.
+    """
+    if group is not None and is_trusted(group):
+        if info.st_uid not in owners and is_member(info.st_uid, group):
+            owners = (*owners, info.st_uid)
+        if info.st_gid == group and not _has_acl(path):
+            forbidden &= ~stat.S_IWGRP
     link = stat.S_ISLNK(info.st_mode)
     mode = "" if link else f" (mode {stat.S_IMODE(info.st_mode):04o})"
     if info.st_uid not in owners:
@@ -71,6 +95,51 @@ def _check(path: str, info: os.stat_result, owners: "tuple[int, ...]", forbidden
             f"{path} of user {user_name(info.st_uid)} is writable by others{mode}",
             f"look at what lies there, then: chmod go-w {path}",
         )
+
+
+def _would_be_good(path: str, info: os.stat_result) -> bool:
+    """Whether a file that was refused passes where its group is trusted."""
+    try:
+        forbidden = stat.S_IWGRP | stat.S_IWOTH
+        _check(path, info, (os.getuid(),), forbidden, info.st_gid)
+    except Untrusted:
+        return False
+    return True
+
+
+def is_trusted(group: int) -> bool:
+    """Whether this user may trust a group: one it is in; root may trust none."""
+    return os.getuid() != 0 and group in (os.getegid(), *os.getgroups())
+
+
+def is_member(uid: int, group: int) -> bool:
+    """Whether the system's own word is that a user is in a group."""
+    import pwd
+
+    try:
+        person = pwd.getpwuid(uid)
+        return group in os.getgrouplist(person.pw_name, person.pw_gid)
+    except (KeyError, OSError):
+        return False
+
+
+def _has_acl(path: str) -> bool:
+    """Whether others than its group may write what is writable by its group."""
+    try:
+        return "system.posix_acl_access" in os.listxattr(path)
+    except (AttributeError, OSError) as error:
+        # Another system, or a file system that has none.
+        return isinstance(error, OSError) and error.errno != errno.ENOTSUP
+
+
+def group_name(info: os.stat_result) -> str:
+    """The name and number of a file's group, or the number alone."""
+    import grp
+
+    try:
+        return f"{grp.getgrgid(info.st_gid).gr_name} ({info.st_gid})"
+    except KeyError:
+        return str(info.st_gid)
 
 
 def user_name(uid: int) -> str:
@@ -150,13 +219,13 @@ def _is_own_group(gid: int) -> bool:
     return group.gr_gid == person.pw_gid and group.gr_name == person.pw_name and alone
 
 
-def open_trusted(path: str) -> "Any":
+def open_trusted(path: str, group: "Optional[int]" = None) -> "Any":
     """Open a file for reading after its directory and the open file itself have been verified."""
     folder = os.path.dirname(path)
-    check_private(folder, os.stat(folder))
+    check_private(folder, os.stat(folder), group)
     fd = os.open(path, _READING)
     try:
-        check_private(path, os.fstat(fd))
+        check_private(path, os.fstat(fd), group)
     except Untrusted:
         os.close(fd)
         raise
@@ -207,6 +276,8 @@ def append(path: str, data: bytes, sync: bool) -> int:
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
+        if not os.fstat(fd).st_size:
+            _let_group_read(fd, path, 0o600)
         written = os.write(fd, data)
         if written != len(data):
             # What follows would not be one write; the torn record is passed over by readers.
@@ -228,6 +299,7 @@ def write_atomically(path: str, data: "Any", mode: int = 0o600, sync: bool = Tru
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(fd, "wb") as f:
+            _let_group_read(fd, path, mode)
             for piece in data if isinstance(data, (tuple, list)) else (data,):
                 f.write(piece)
             if sync:
@@ -253,3 +325,46 @@ def make_private_folder(path: str) -> None:
     except FileExistsError:
         if not os.path.isdir(path):
             raise
+
+
+# ---- what the group may read --------------------------------------------------------------------
+
+
+def share_folder(path: str, group: int) -> None:
+    """Let a group read a new folder of ours, and what `make_run_folder` and files add to it."""
+    os.chown(path, -1, group)
+    os.chmod(path, _SHARED | stat.S_IRWXU)
+
+
+def make_run_folder(path: str) -> None:
+    """Make a folder in a run: private, or for the group to read where the run is.
+
+    The run itself must be there: what its base lets others read says nothing of it.
+    """
+    above = os.path.dirname(path)
+    if above and not os.path.isdir(above):
+        make_run_folder(above)
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(path):
+            raise
+        return
+    info = os.stat(above or ".")
+    if _is_shared(info):
+        share_folder(path, info.st_gid)
+
+
+#: How the folders of a run look that its group may read, and of no other run.
+_SHARED = stat.S_ISGID | stat.S_IRGRP | stat.S_IXGRP
+
+
+def _is_shared(info: os.stat_result) -> bool:
+    return info.st_mode & (stat.S_ISGID | stat.S_IRWXG | stat.S_IRWXO) == _SHARED
+
+
+def _let_group_read(fd: int, path: str, mode: int) -> None:
+    """Let the group read a new file in a folder that it may read."""
+    info = os.stat(os.path.dirname(path) or ".")
+    if _is_shared(info) and not mode & stat.S_IRWXG:
+        os.fchmod(fd, mode | stat.S_IRGRP)

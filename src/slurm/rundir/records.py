@@ -13,7 +13,7 @@ from slurm.rundir.pieces import Pieces, Stretch, checksum, size_of
 from slurm.rundir.private import (
     append,
     check_private,
-    make_private_folder,
+    make_run_folder,
     open_plain,
     open_trusted,
     write_atomically,
@@ -190,13 +190,13 @@ def sync_records(run: str) -> None:
     append(os.path.join(run, RESULTS, host_token() + ".seg"), b"", sync=True)
 
 
-def load_payload(run: str, record: Record) -> "Any":
+def load_payload(run: str, record: Record, group: "Optional[int]" = None) -> "Any":
     """The pickle of a record; a large one is not read but lies in a file of its own."""
     name = record.header.get("file")
     if name is None:
         return record.payload
     path = os.path.join(run, VALUES, os.path.basename(str(name)))
-    return checked_payload(record, Stretch(path, 0, os.stat(path).st_size))
+    return checked_payload(record, Stretch(path, 0, os.stat(path).st_size, group))
 
 
 def checked_payload(record: Record, data: "Any") -> "Any":
@@ -252,7 +252,7 @@ def append_event(run: str, line: str) -> None:
 
 def append_frames(run: str, line: bytes) -> "List[Any]":
     """Append the frames of a call that raised; returns where: file, offset, length."""
-    make_private_folder(os.path.join(run, FRAMES))
+    make_run_folder(os.path.join(run, FRAMES))
     name = FRAMES + "/" + host_token() + ".txt"
     end = append(os.path.join(run, name), line + b"\n", sync=False)
     return [name, end - len(line) - 1, len(line)]
@@ -288,27 +288,33 @@ def grown(folder: str, seen: "Dict[str, int]", suffix: str = "") -> "Iterator[Tu
     The folder is listed and each file opened anew every time: on a network file system that is
     what brings the newest state, while a cached stat may be old. Text only: see `new_records`.
     """
-    return _grown(folder, seen, suffix, trusted=False)
+    return _grown(folder, seen, suffix, open_plain)
 
 
-def new_records(run: str, seen: "Dict[str, int]", limit: int = -1) -> "Iterator[Tuple[str, bytes]]":
+def new_records(
+    run: str, seen: "Dict[str, int]", limit: int = -1, group: "Optional[int]" = None
+) -> "Iterator[Tuple[str, bytes]]":
     """The new bytes of each result segment of a run, of each at most `limit` where it is given.
 
-    What others could have written is refused.
+    What others could have written is refused; members of `group` are trusted.
     """
-    check_private(run, os.stat(run))
-    return _grown(os.path.join(run, RESULTS), seen, ".seg", trusted=True, limit=limit)
+    check_private(run, os.stat(run), group)
+
+    def open_segment(path: str) -> "Any":
+        return open_trusted(path, group)
+
+    return _grown(os.path.join(run, RESULTS), seen, ".seg", open_segment, limit)
 
 
-def all_records(run: str) -> "Iterator[Record]":
+def all_records(run: str, group: "Optional[int]" = None) -> "Iterator[Record]":
     """Every whole record of a run."""
-    for _, data in new_records(run, {}):
+    for _, data in new_records(run, {}, group=group):
         for record in decode_records(data)[0]:
             yield record
 
 
 def _grown(
-    folder: str, seen: "Dict[str, int]", suffix: str, trusted: bool, limit: int = -1
+    folder: str, seen: "Dict[str, int]", suffix: str, opener: "Any", limit: int = -1
 ) -> "Iterator[Tuple[str, bytes]]":
     try:
         names = sorted(os.listdir(folder))
@@ -319,10 +325,10 @@ def _grown(
             continue
         path = os.path.join(folder, name)
         try:
-            with open_trusted(path) if trusted else open_plain(path) as f:
+            with opener(path) as f:
                 f.seek(seen.get(name, 0))
                 # Who looks at a run of others reads no file without end.
-                data = f.read(limit if limit >= 0 or trusted else _MOST)
+                data = f.read(limit if limit >= 0 or opener is not open_plain else _MOST)
         except OSError:
             continue
         if data:

@@ -90,14 +90,16 @@ def decode_batch(record: rundir.Record) -> Batch:
     return Batch(record, int(record.header["first"]), words, ends, data)
 
 
-def item_records(run: str, wanted: Optional[Container[int]] = None) -> Iterator[rundir.Record]:
+def item_records(
+    run: str, wanted: Optional[Container[int]] = None, group: Optional[int] = None
+) -> Iterator[rundir.Record]:
     """Every outcome of a run's calls, also of those that were written in batches.
 
     `wanted` are the items that are looked for, so that others need not be made into records.
     """
-    for record in rundir.all_records(run):
+    for record in rundir.all_records(run, group):
         if record.kind == BATCH:
-            batch = decode_batch(whole(run, record))
+            batch = decode_batch(whole(run, record, group))
             for number, word in enumerate(batch.words):
                 asked = wanted is None or batch.first + number in wanted
                 if asked and not word & ELSEWHERE:
@@ -106,9 +108,9 @@ def item_records(run: str, wanted: Optional[Container[int]] = None) -> Iterator[
             yield record
 
 
-def whole(run: str, record: rundir.Record) -> rundir.Record:
+def whole(run: str, record: rundir.Record, group: Optional[int] = None) -> rundir.Record:
     """The record with its payload, also where that lies in a file of its own."""
     if record.header.get("file") is None:
         return record
-    stored = rundir.load_payload(run, record)
+    stored = rundir.load_payload(run, record, group)
     return record._replace(payload=stored.read())

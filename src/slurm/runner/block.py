@@ -120,7 +120,7 @@ class Block:
         self._who = who
         self._retries = retries
         self._folder = inbox.inbox_folder(run, rundir.CALLS)
-        rundir.make_private_folder(self._folder)
+        rundir.make_run_folder(self._folder)
         self._read_to = 0
         self._functions: Dict[int, bytes] = {}
         self._queue: Deque[Call] = deque()

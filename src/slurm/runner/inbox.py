@@ -25,7 +25,7 @@ def inbox_folder(run: str, job: str) -> str:
 
 def put_order(folder: str, order: Dict[str, Any]) -> int:
     """Leave an order and return its number: no two orders get the same, whoever leaves them."""
-    rundir.make_private_folder(folder)
+    rundir.make_run_folder(folder)
     draft = os.path.join(folder, ".draft.{}.{}".format(os.getpid(), os.urandom(4).hex()))
     rundir.write_atomically(draft, json.dumps(order).encode(), sync=False)
     try:
@@ -45,7 +45,7 @@ def put_order(folder: str, order: Dict[str, Any]) -> int:
 
 def tell(folder: str, words: List[str], text: str = "") -> None:
     """Leave words for the pilot: `close`, `beat`, or `cancel-4_7`."""
-    rundir.make_private_folder(folder)
+    rundir.make_run_folder(folder)
     for word in words:
         rundir.write_atomically(os.path.join(folder, word), text.encode(), sync=False)
 

@@ -69,7 +69,7 @@ class Pilot:
         self._warned = False
         self.closed = False
         self.count = 0
-        rundir.make_private_folder(self._folder)
+        rundir.make_run_folder(self._folder)
 
     def serve(self, idle: float) -> Dict[str, int]:
         """Work until the client closes the allocation, or is silent for `idle` seconds."""
