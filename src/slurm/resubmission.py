@@ -65,7 +65,7 @@ def resubmit(
         throttle=throttle if isinstance(throttle, int) else None,
         pack=packing,
         workflow=bool(metadata.get("workflow")),
-        group=cluster.trusted_group,
+        group=cluster._trusted_group,
     )
     arguments = ShippedArguments(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()

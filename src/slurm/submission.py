@@ -335,7 +335,7 @@ class Submitter(Generic[P, T]):
             pack=packing,
             step=cluster._steps,
             workflow=self.task.is_workflow,
-            group=cluster.trusted_group,
+            group=cluster._trusted_group,
         )
         check_one_process(packing, submission.ranks)
         return Plan(name, submission, code.function, arguments, cut, conditions, code.prepared)

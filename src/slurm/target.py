@@ -96,7 +96,7 @@ class Target:
         return str(backend.hello()["base"])
 
     @property
-    def trusted_group(self) -> int | None:
+    def _trusted_group(self) -> int | None:
         """The number of the group whose members' runs are read; None where there is none."""
         return self.backend.hello().get("group") if self.trust_group else None
 

@@ -146,3 +146,10 @@ def test_the_user_is_the_one_who_logged_in(sshd: Sshd) -> None:
     cluster = Cluster(**sshd.arguments())
     assert cluster.backend.hello()["home"] == str(sshd.home)
     assert f"{getpass.getuser()}@127.0.0.1" in repr(cluster)
+
+
+@pytest.mark.skipif(getpass.getuser() != "root", reason="what is tried is root's")
+def test_root_trusts_no_group_over_there_either(sshd: Sshd, tmp_path: Path) -> None:
+    arguments = sshd.arguments(job_base_dir=str(tmp_path), trust_group=True)
+    error = refused(errors.RunDirError, **arguments)
+    assert f"trust_group = true with {tmp_path} is not for root" in str(error)

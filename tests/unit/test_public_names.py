@@ -193,7 +193,7 @@ def test_every_public_name_and_its_methods_are_documented() -> None:
 
 def test_a_cluster_shows_only_what_people_use() -> None:
     shown = {name for name in dir(slurm.Cluster("embedded")) if not name.startswith("_")}
-    given = {"backend_type", "packaging", "callbacks", "defaults"}
+    given = {"backend_type", "packaging", "callbacks", "defaults", "trust_group"}
     methods = {
         "accounting", "allocate", "attach", "backend", "base", "batch", "cancel", "clear_cache",
         "diagnose", "directory", "executor", "explain", "from_backend", "from_env", "from_file",
