@@ -124,7 +124,10 @@ class Block:
         for number, kind, header, size in record.header["done"]:
             waiting = self.given.pop(number, None)
             body, at = payload[at : at + size], at + size
-            if waiting is not None and header.get("dropped"):
+            if waiting is not None and header.get("stopped"):
+                waiting.lost += 1
+                self.given[number] = waiting  # it goes elsewhere when the job is over
+            elif waiting is not None and header.get("dropped"):
                 waiting.drop()
             elif waiting is not None:
                 self._settle(waiting, rundir.Record(record.job, number, 0, 0, kind, header, body))
@@ -270,11 +273,13 @@ def _in_order(
 
 def died(waiting: Waiting, job: Job[Any], cause: BaseException | None) -> errors.WorkerDied:
     """The error of a call that was lost with its block too often."""
-    error = errors.WorkerDied(
-        f"{waiting.name} was lost with its worker {waiting.lost} times, the last time in job "
-        f"{job.id}",
-        hint="the cause of this error says what became of that job",
-        job_id=job.id,
-    )
+    times = f"{waiting.lost} times" if waiting.lost > 1 else "once"
+    if cause is None:
+        what = f"was under way when its worker had to stop, {times}, the last time in job {job.id}"
+        hint = "give the workers more time than the call takes: cluster.executor(time=...)"
+    else:
+        what = f"was lost with its worker {times}, the last time in job {job.id}"
+        hint = "the cause of this error says what became of that job"
+    error = errors.WorkerDied(f"{waiting.name} {what}", hint=hint, job_id=job.id)
     error.__cause__ = cause
     return error

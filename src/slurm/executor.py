@@ -376,13 +376,23 @@ class Executor(concurrent.futures.Executor):
         with self._lock:
             share = -(-len(self._queue) // max(1, sum(b.begun for b in self._blocks)))
             room = min(block.ahead - len(block.given), max(share, block.workers + 1))
+            if any(map(self._alone, block.given.values())):
+                return
             while self._queue and room > len(calls) and size < MOST_BYTES:
+                if self._alone(self._queue[0]):
+                    if block.given or calls:
+                        break
+                    room = 1
                 waiting = self._queue.popleft()
                 if waiting.start():
                     calls.append((next(self._numbers), waiting))
                     size += len(waiting.data)
         if calls:
             block.give(calls)
+
+    def _alone(self, waiting: Waiting) -> bool:
+        """Whether it is the last try of a call that was lost: so no other has its share in it."""
+        return 0 < waiting.lost >= self._retries
 
 
 def _cause(job: Job[Any]) -> BaseException | None:

@@ -140,6 +140,34 @@ def test_calls_of_a_lost_job_are_finished_by_another(cluster: Cluster) -> None:
         assert len([call.result(60) for call in calls]) == 6
 
 
+def kill_the_job(marker: str) -> None:
+    Path(marker).touch()
+    os.kill(os.getppid(), 9)
+    time.sleep(60)
+
+
+def test_a_call_longer_than_the_time_limit_ends_after_its_tries(cluster: Cluster) -> None:
+    with cluster.executor(max_workers=1, time="3s", retries=1) as pool:
+        long, short = pool.submit(pid, 60.0), pool.submit(square, 3)
+        error = long.exception(timeout=60)
+        assert short.result(timeout=60) == 9
+    assert isinstance(error, WorkerDied)
+    assert "pid was under way when its worker had to stop, 2 times" in str(error)
+    assert "cluster.executor(time=...)" in str(error)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_waits_behind_a_call_that_kills_its_job_loses_nothing(
+    cluster: Cluster, tmp_path: Path, workers: int
+) -> None:
+    with cluster.executor(max_workers=workers, workers_per_job=workers) as pool:
+        killer = pool.submit(kill_the_job, str(tmp_path / "begun"))
+        others = [pool.submit(pid, 0.5), *(pool.submit(square, n) for n in range(3))]
+        assert isinstance(killer.exception(timeout=60), WorkerDied)
+        assert [other.exception(timeout=60) for other in others] == [None] * 4
+    assert (tmp_path / "begun").exists()
+
+
 def test_calls_that_have_not_begun_can_be_cancelled(cluster: Cluster) -> None:
     pool = cluster.executor(max_workers=1)
     calls = [pool.submit(pid, 0.2) for _ in range(20)]

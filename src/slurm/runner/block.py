@@ -240,6 +240,9 @@ class Block:
         if not data:
             self._bury(worker)
             return
+        self._results(worker, data)
+
+    def _results(self, worker: Worker, data: bytes) -> None:
         for kind, number, spent, payload in worker.frames.feed(data):
             self.active_at = time.monotonic()
             call = worker.given.popleft()
@@ -293,14 +296,26 @@ class Block:
         rundir.append_record(self._run, who, DONE_RECORD, header, payload)
 
     def end(self) -> None:
-        """Write what is done and let the workers go."""
-        if self._done:
-            self._write()
+        """Let the workers go; write what is done, and which calls were under way."""
         for worker in self.workers:
+            if worker.given:
+                self._stop(worker)
             worker.socket.close()
             with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGKILL if worker.given else signal.SIGTERM)
+                os.kill(worker.pid, signal.SIGTERM)
             os.waitpid(worker.pid, 0)
+        if self._done:
+            self._write()
+
+    def _stop(self, worker: Worker) -> None:
+        """Stop a worker in its call; what it has finished counts."""
+        os.kill(worker.pid, signal.SIGKILL)
+        worker.socket.settimeout(1)  # a child of the call may keep its end open
+        with contextlib.suppress(OSError):
+            while data := worker.socket.recv(1 << 20):
+                self._results(worker, data)
+        if worker.given:
+            self._finish(worker.given[0], rundir.ERROR, {"stopped": True}, b"")
 
 
 #: The kinds of records that a client and a block exchange.
