@@ -351,7 +351,7 @@ class Job(JobView[T], Generic[T]):
     def settle(self, verdict: Verdict) -> None:
         """End the future; the first call counts."""
         waits = self._waits() if verdict is Verdict.VALUE else None
-        if waits:
+        if waits is not None:
             self.returned = Returned(self, waits)
             with self._condition:
                 self.ending = False

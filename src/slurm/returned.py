@@ -30,7 +30,8 @@ def pack(value: Any) -> tuple[dict[str, Any], rundir.Content]:
     for job in elements(jobs):
         indexes.setdefault(job.run, []).append(job.index)
     waits = {run: collapse_array_spec(found) for run, found in indexes.items()}
-    return ({WAITS: waits} if waits else {}), payload
+    # An array of no calls is waited for as well, if only to be put in its place.
+    return ({WAITS: waits} if jobs else {}), payload
 
 
 def elements(jobs: Any) -> list[Job[Any]]:

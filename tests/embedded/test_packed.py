@@ -65,6 +65,12 @@ def until_ran(folder: Path, item: int) -> None:
         time.sleep(0.02)
 
 
+def test_an_item_whose_counterpart_failed_says_so_by_its_type(cluster: Cluster) -> None:
+    paired = square.after(picky.map(range(2, 5)), kind="aftercorr").map(range(3), pack=3)
+    found = paired.results(WAIT, return_exceptions=True)
+    assert [type(value) for value in found] == [int, slurm.UpstreamFailed, int]
+
+
 # ---- values -------------------------------------------------------------------------------------
 
 

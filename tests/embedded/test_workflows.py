@@ -46,6 +46,24 @@ def sum_of_squares(n: int) -> int:
     return total(square.map(range(n))).result()  # type: ignore[arg-type]
 
 
+@workflow
+def squares_of(numbers: list[int]) -> Any:
+    return square.map(numbers)
+
+
+@workflow
+def nothing_and_something() -> Any:
+    return {"none": square.map([]), "packed": square.map([], pack=3), "one": square(3)}
+
+
+def test_an_array_of_no_calls_can_be_returned(cluster: Cluster) -> None:
+    job, both = squares_of([]), nothing_and_something()
+    assert total(job).result(WAIT) == 0
+    assert job.result(WAIT) == []
+    assert cluster.attach(job.run).result(WAIT) == []
+    assert both.result(WAIT) == {"none": [], "packed": [], "one": 9}
+
+
 # ---- submitting from inside ---------------------------------------------------------------------
 
 

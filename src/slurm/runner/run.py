@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from typing import Any, Dict, List, Tuple
 
 
+#: What to do about a call that lacks the value of another one.
+LACKING = "look at that job, mend it and submit again"
+
+
 class Refused(Exception):
     """The runner cannot run this payload; the text says why and what to do."""
 
@@ -209,8 +213,7 @@ def call_arguments(run: str, who: rundir.Identity, blob: Any) -> Tuple[List[Any]
             raise Postponed from error
         if waits is None:  # the value has appeared meanwhile
             return call_arguments(run, who, blob)
-        hint = "look at that job, mend it and submit again"
-        raise Refused("UpstreamFailed", str(error), hint) from error
+        raise Refused("UpstreamFailed", str(error), LACKING) from error
 
 
 def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:

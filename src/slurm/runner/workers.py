@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 from slurm import rundir
 from slurm.importing import Importing
 from slurm.runner import batches, signals
-from slurm.runner.run import kept, say, settle
+from slurm.runner.run import LACKING, Refused, kept, say, settle
 from slurm.runner.trouble import trouble
 from slurm.runner.values import loads
 
@@ -114,9 +114,10 @@ class Calls:
         self._inject = inject
         self._arguments = rundir.ArgumentFile(run)
         base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-        from slurm.runner.arguments import argument_loader
+        from slurm.runner.arguments import UpstreamResult, argument_loader
 
         self._load = argument_loader(run, base)
+        self._lacking = UpstreamResult
 
     @property
     def graceful(self) -> bool:
@@ -130,7 +131,10 @@ class Calls:
             self._hooks.index = index
         with Importing("a module of the arguments"):
             # `Q` is the code of a reference to a job or to a shared object; most calls have none.
-            loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
+            try:
+                loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
+            except self._lacking as error:
+                raise Refused("UpstreamFailed", str(error), LACKING) from error
             args, kwargs = loaded[0], loaded[1]
             if self.common is not dict:
                 kwargs = dict(self.common(), **kwargs)
