@@ -91,7 +91,7 @@ class ArrayJob(Sequence[Job[T]]):
         values: list[Any] = []
         for job in self._jobs if order == "items" else self.as_completed(timeout):
             # Raises when time is up; what the job itself has raised comes after it.
-            job._await(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            job._await(None if deadline is None else max(1e-6, deadline - time.monotonic()))
             try:
                 values.append(job.result())
             except Exception as error:  # any, asked for as a value

@@ -283,9 +283,11 @@ class Job(JobView[T], Generic[T]):
         with self.cluster._waiting():
             if self._is_over_within(seconds):
                 return
-            # The files may tell more than was read of them so far.
-            with contextlib.suppress(errors.SlurmError, OSError):
-                self._look()
+            # The files may tell more than was read of them so far. Over a network such a question
+            # may take minutes, and what there is to tell comes by itself.
+            if seconds == 0 or not self.cluster.backend.pushes:
+                with contextlib.suppress(errors.SlurmError, OSError):
+                    self._look()
         if not super().done():
             locks.refuse_held("a message was composed")
             raise TimeoutError(

@@ -130,6 +130,20 @@ def test_a_connection_that_stalls_is_given_up_and_made_anew(
     assert same(2).result(timeout=60) == 2
 
 
+def test_a_timeout_holds_although_the_connection_stalls(far: Cluster, proxy: Proxy) -> None:
+    job = far.submit(same, hold=True)(1)
+    array = far.submit(same, hold=True).map([1, 2])
+    proxy.stall()
+    began = time.monotonic()
+    for wait in (job.result, job.exception, array.results):
+        with pytest.raises(TimeoutError):
+            wait(timeout=1)
+    assert job.wait(timeout=1) is False
+    assert time.monotonic() - began < 30
+    proxy.flow()
+    far.cancel([job, *array])
+
+
 def test_a_connection_that_died_without_a_word_is_made_anew_at_once(
     far: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
