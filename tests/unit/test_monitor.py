@@ -6,6 +6,7 @@ import base64
 import contextlib
 import dataclasses
 import itertools
+import re
 import socket
 import ssl
 import subprocess
@@ -30,8 +31,8 @@ from slurm.monitor.events import events
 from slurm.monitor.exporter import MOST_AT_ONCE, PATIENCE, Exporter, ExporterServer
 from slurm.monitor.exposition import Samples, number, render
 from slurm.monitor.measure import Caps, measure, measure_tally
-from slurm.monitor.nodes import parse_nodes, parse_state
-from slurm.monitor.queue import JobRow, memory_bytes, parse_queue
+from slurm.monitor.nodes import nodes_command, parse_nodes, parse_state
+from slurm.monitor.queue import JobRow, memory_bytes, parse_queue, queue_command
 from slurm.monitor.serving import Serving
 from slurm.monitor.tally import Histogram, Tally
 from slurm.monitor.webconfig import Passwords, WebConfig, load_web_config
@@ -272,6 +273,13 @@ class _Told(Backend):
         columns = next((word for word in command if word.count(":") > 3), "")
         # The recorded rows end as without a mark, which is made for each question.
         return text.replace("\x1f\x1e\n", columns.rpartition(":")[2] + "\n")
+
+
+@pytest.mark.parametrize("mark", ["", "7f", "f7", "00"])
+def test_no_mark_is_a_width_to_squeue_or_sinfo(mark: str) -> None:
+    for command in (queue_command(mark), nodes_command(mark)):
+        columns = next(word for word in command if word.count(":") > 3)
+        assert re.search(r":\.?[0-9]", columns) is None
 
 
 def test_old_numbers_are_served_until_they_are_stale_and_counters_stay() -> None:

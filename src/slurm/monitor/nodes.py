@@ -90,15 +90,16 @@ class NodeRow:
         return self.state in ("allocated", "idle", "mixed") and lost.isdisjoint(self.flags)
 
 
-def nodes_command(mark: str = _MARK) -> list[str]:
+def nodes_command(mark: str = "") -> list[str]:
     """Ask for all nodes, a row for each node and partition; the mark ends each row."""
-    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + ["Reason:" + mark]
+    # Not the mark alone: where it begins with a digit sinfo would read a width.
+    columns = [name + ":" + _UNIT for name in COLUMNS[:-1]] + ["Reason:" + _MARK + mark]
     return ["sinfo", "-a", "-N", "-h", "-O", ",".join(columns)]
 
 
-def parse_nodes(text: str, mark: str = _MARK) -> tuple[list[NodeRow], int]:
+def parse_nodes(text: str, mark: str = "") -> tuple[list[NodeRow], int]:
     """The rows of `nodes_command`, and how many could not be read."""
-    return read_nodes(line for line in text.split(mark + "\n") if line.strip("\n"))
+    return read_nodes(line for line in text.split(_MARK + mark + "\n") if line.strip("\n"))
 
 
 def read_nodes(lines: Iterable[str]) -> tuple[list[NodeRow], int]:
