@@ -139,6 +139,8 @@ def test_generic_resources_are_counted_by_type() -> None:
 def test_a_monitor_runs_only_commands_that_look() -> None:
     assert only_looks(["squeue", "-a"])
     assert only_looks(["scontrol", "show", "licenses"])
+    assert only_looks(["scontrol", "-o", "show", "assoc_mgr"])
+    assert not only_looks(["scontrol", "-o", "update", "nodename=n1"])
     assert not only_looks(["sdiag", "--reset"])
     assert not only_looks(["scontrol", "update", "nodename=n1"])
     assert not only_looks(["scancel", "1"])

@@ -272,6 +272,8 @@ def only_looks(command: Sequence[str]) -> bool:
         return list(command[1:]) == []  # it can also reset the numbers
     if list(command[:3]) == ["scontrol", "write", "batch_script"]:
         return len(command) == 5 and command[4] == "-"
+    if list(command[:2]) == ["scontrol", "-o"]:  # each record in one line
+        command = ["scontrol"] + list(command[2:])
     return command[0] in _LOOKING or list(command[:2]) == ["scontrol", "show"]
 
 
