@@ -273,7 +273,7 @@ def only_looks(command: Sequence[str]) -> bool:
     if list(command[:3]) == ["scontrol", "write", "batch_script"]:
         return len(command) == 5 and command[4] == "-"
     if list(command[:2]) == ["scontrol", "-o"]:  # each record in one line
-        command = ["scontrol"] + list(command[2:])
+        command = ["scontrol", *command[2:]]
     return command[0] in _LOOKING or list(command[:2]) == ["scontrol", "show"]
 
 
