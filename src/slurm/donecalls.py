@@ -154,7 +154,7 @@ def _call(callback: Callable[[], None]) -> None:
     locks.refuse_held("a done-callback was called")
     try:
         callback()
-    except BaseException:
+    except BaseException:  # the user's code: SystemExit and Ctrl-C of one end no other
         log.exception("slurm: a done-callback raised; jobs are not affected")
 
 

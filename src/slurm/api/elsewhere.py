@@ -30,7 +30,7 @@ class Away:
         self.hint = hint
 
     def error(self) -> AgentError:
-        """What is told to somebody who needs it."""
+        """The error for a caller that needs this scheduler."""
         return AgentError("unreachable", self.words, hint=self.hint)
 
 

@@ -15,8 +15,8 @@ _FIRST_S, _LONGEST_S = 0.5, 300.0
 class Resubmissions:
     """How soon a gang may ask Slurm again; the caller gives the time.
 
-    A job that Slurm drops at once would otherwise be made anew as fast as Slurm can drop it, until
-    there is no room left for the jobs of others.
+    A job that Slurm drops at once would otherwise be submitted again as fast as Slurm can drop it,
+    until there is no room left for the jobs of others.
     """
 
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)

@@ -107,7 +107,7 @@ class World:
     early: bool = False
     # Kubernetes' resources that are generic resources of Slurm.
     gres: Mapping[str, str] = field(default_factory=dict)
-    # Seconds that a pod may take to stop; whoever deletes it may have given it years.
+    # Seconds that a pod may take to stop; a DELETE may ask for years.
     longest_grace: float = 600.0
 
 

@@ -48,7 +48,7 @@ def gang_key(pod: Pod, groups: Mapping[str, int | None]) -> str:
 
 
 def group_of(key: str) -> str:
-    """The group that a gang is of, whoever its pods are to Slurm."""
+    """The group of a gang, without the Slurm users of its pods."""
     return key.partition(":")[0]
 
 
