@@ -1,6 +1,7 @@
 """No text that a user or administrator chooses forges anything in what Slurm's commands print."""
 
 import os
+import pwd
 import subprocess
 import tempfile
 import time
@@ -21,6 +22,7 @@ from slurm.web.history import past_jobs
 # One process runs them all: the second test counts what the first one tried.
 pytestmark = [pytest.mark.attack, pytest.mark.xdist_group("texts")]
 LIMIT = 120
+WHO = pwd.getpwuid(os.getuid()).pw_name
 
 #: What looks like a part of the answers of squeue, sacct, sinfo and scontrol, or ends one.
 PIECES = (
@@ -118,7 +120,7 @@ def test_no_text_of_a_job_passes_for_a_field_or_a_row(
         row, record, queued, collected = seen(job, since)
         assert (row.state, queued.state, collected.state) == ("PENDING",) * 3
         assert row.work_dir == record["WorkDir"] == str(place)
-        assert record["UserId"] == f"root({os.getuid()})" and queued.user == "root"
+        assert record["UserId"] == f"{WHO}({os.getuid()})" and queued.user == WHO
         assert record["JobId"] == job and record["JobState"] == "PENDING"
         assert record["Comment"] == comment and row.name == record["JobName"] == queued.name
         assert seen(plain, since) == before

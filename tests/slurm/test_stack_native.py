@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pwd
@@ -89,6 +90,56 @@ def test_a_machine_whose_name_has_an_address_of_its_own_has_a_cluster(
     assert made.returncode == 0, made.stderr
     assert "127.0.0.1 sdk-own-name in /etc/hosts" in made.stdout + made.stderr
     assert sh(attach(place), "srun hostname") == "sdk-own-name"
+
+
+@pytest.mark.attack("reaches the daemons and commands of a cluster of processes from another host")
+def test_daemons_and_commands_listen_on_loopback_alone(place: Path, tmp_path: Path) -> None:
+    """Where the machine's name is 127.0.0.1; a line of one's own on communication keeps it so."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost sdk-own-name\n")
+    topology = tmp_path / "cluster.toml"
+    topology.write_text(
+        'engine = "native"\n[conf]\nslurm = ["CommunicationParameters=keepaliveinterval=60"]\n'
+        '[[nodes]]\nnames = "n1"\ncpus = 2\n'
+    )
+    command = [sys.executable, "-c", "from slurm.cli import main; main()", "cluster", "up"]
+    command += ["--topology", str(topology), "--dir", str(place)]
+    setting = f"hostname sdk-own-name && mount --bind {hosts} /etc/hosts"
+    words = ["unshare", "--uts", "--mount", "sh", "-c", f'{setting} && exec "$@"', "sh"]
+    made = subprocess.run([*words, *command], capture_output=True, text=True, timeout=150)
+    assert made.returncode == 0, made.stderr
+    cluster = attach(place)
+    inside = ["nsenter", "--target", str(cluster.pid("slurmctld")), "--uts", "--mount"]
+    env = {**os.environ, **cluster.env}
+    srun = subprocess.Popen([*inside, "srun", "sh", "-c", "echo ready; cat"], env=env, cwd="/",
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    assert srun.stdin is not None and srun.stdout is not None
+    assert srun.stdout.readline() == "ready\n"
+    found = listeners(processes_of(place))
+    srun.communicate("", timeout=60)
+    heard = {program for program, _ in found}
+    assert {"slurmctld", "slurmdbd", "slurmd", "srun"} <= heard
+    assert [(who, where) for who, where in found if not where.startswith("127.0.0.")] == []
+
+
+def listeners(processes: list[str]) -> list[tuple[str, str]]:
+    """Program and IPv4 address of each TCP socket that these processes listen on; IPv6 as ::."""
+    sockets = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A":
+                raw = bytes.fromhex(fields[1].partition(":")[0])
+                sockets[f"socket:[{fields[9]}]"] = (
+                    socket.inet_ntoa(raw[::-1]) if table == "tcp" else "::"
+                )
+    found = []
+    for pid in (line.partition(" ")[0] for line in processes):
+        with contextlib.suppress(OSError):
+            program = Path(f"/proc/{pid}/comm").read_text().strip()
+            links = [os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir()]
+            found += [(program, sockets[link]) for link in links if link in sockets]
+    return found
 
 
 def accounted_state(cluster: RunningCluster, job_id: str, wanted: str) -> str:

@@ -99,6 +99,7 @@ SlurmUser=root
 AuthType=auth/munge
 PidFile=/srv/lab/run/slurmdbd.pid
 AuthInfo=socket=/srv/lab/munge/munge.socket
+CommunicationParameters=NoInAddrAny
 LogFile=/srv/lab/log/slurmdbd.log
 
 # Its database

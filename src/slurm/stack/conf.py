@@ -24,6 +24,10 @@ _FEW_NODES = 64
 _MORE_NODES = 64
 _NODE_DEFAULTS = re.compile(r"\s*NodeName\s*=\s*DEFAULT\b", re.IGNORECASE)
 _OCI_ID = "%n.%u.%j.%s.%t"
+_COMMUNICATION = "communicationparameters"
+#: The address of this host's name alone: first for slurmctld, then for slurmd, srun and slurmdbd.
+_ALONE = "NoCtldInAddrAny,NoInAddrAny"
+_DBD_ALONE = "NoInAddrAny"
 #: Where hosts are several: the ports of srun in one container, which publishes them.
 OWN_PORTS = "/run/srun-ports.conf"
 
@@ -43,7 +47,7 @@ def conf_files(plan: Plan) -> dict[str, str]:
 
 def slurm_conf(plan: Plan) -> str:
     """The text of slurm.conf; the user's lines replace ours where they set the same key."""
-    extra = plan.topology.conf.slurm
+    extra = _still_alone(plan, plan.topology.conf.slurm, _ALONE)
     # What is said about all nodes must stand before the nodes.
     first = [line for line in extra if _NODE_DEFAULTS.match(line)]
     last = [line for line in extra if line not in first]
@@ -78,6 +82,18 @@ def _unless_given(lines: Iterable[str], extra: Iterable[str]) -> list[str]:
     return [line for line in lines if _key(line) not in given]
 
 
+def _still_alone(plan: Plan, extra: Iterable[str], word: str) -> list[str]:
+    """The user's lines: one on how daemons communicate leaves them on loopback, too."""
+    if not (plan.native and plan.loopback_alone):
+        return list(extra)
+    return [_with(line, word) if _key(line) == _COMMUNICATION else line for line in extra]
+
+
+def _with(line: str, word: str) -> str:
+    said, mark, comment = line.partition("#")
+    return f"{said.rstrip(' ,')},{word}" + (f" {mark}{comment}" if mark else "")
+
+
 def _key(line: str) -> str:
     return line.partition("=")[0].strip().lower()
 
@@ -99,7 +115,7 @@ def _identity(plan: Plan) -> list[str]:
         lines.append(f"AuthInfo=cred_expire=5,socket={paths.munge_socket}")
         if plan.loopback_alone:
             # Each daemon and each srun listens at the address of this host's name alone.
-            lines.append("CommunicationParameters=NoCtldInAddrAny,NoInAddrAny")
+            lines.append(f"CommunicationParameters={_ALONE}")
     elif plan.auth == "slurm":
         # Nodes learn users from the credential, not from their own /etc/passwd.
         lines += ["CredType=cred/slurm", "AuthInfo=use_client_ids"]
@@ -279,6 +295,9 @@ def slurmdbd_conf(plan: Plan) -> str:
     ]
     if paths.munge_socket:
         lines.append(f"AuthInfo=socket={paths.munge_socket}")
+    if plan.native and plan.loopback_alone:
+        # It listens on all addresses otherwise, whatever DbdAddr says.
+        lines.append(f"CommunicationParameters={_DBD_ALONE}")
     lines += _tokens(plan)
     if paths.logs:
         lines.append(f"LogFile={paths.logs}/slurmdbd.log")
@@ -295,7 +314,7 @@ def slurmdbd_conf(plan: Plan) -> str:
         storage += [
             f"Purge{what}After={database.keep}" for what in ("Event", "Job", "Step", "Suspend")
         ]
-    extra = plan.topology.conf.slurmdbd
+    extra = _still_alone(plan, plan.topology.conf.slurmdbd, _DBD_ALONE)
     return _text(
         f"Accounting of cluster {plan.topology.name}; the password is not in this file.",
         [
