@@ -363,7 +363,8 @@ class Job(JobView[T], Generic[T]):
         if not self._claim():
             return
         if verdict is not Verdict.VALUE:
-            self._failure = failure_of(self.evidence)
+            unread = self.notes.untrusted if verdict is Verdict.UNTRUSTED else None
+            self._failure = failure_of(self.evidence, unread)
         self._verdict = verdict
         self._end(verdict)
 

@@ -26,8 +26,8 @@ class Attempt:
     """One time that a call was submitted: its job, why it failed, and what it had asked for.
 
     `kind` is `raised`, `exited`, `died`, `oom`, `timeout`, `preempted`, `node_fail`, `cancelled`,
-    `waited` (its upstream was retried, so it went behind that), or None while it is not over or
-    where it succeeded.
+    `waited` (its upstream was retried, so it went behind that), `untrusted` (what it left was not
+    read, since others may have written it), or None while it is not over or where it succeeded.
     """
 
     job_id: str
@@ -103,8 +103,10 @@ class Again:
 _WAITED = {"kind": "waited", "text": "what it needs was being retried"}
 
 
-def failure_of(seen: Evidence) -> retry_rules.Failure:
-    """How a call failed, out of the client's evidence."""
+def failure_of(seen: Evidence, unread: str | None = None) -> retry_rules.Failure:
+    """How a call failed, out of the client's evidence; `unread`: why what it left was not read."""
+    if unread:
+        return retry_rules.Failure("untrusted", (), f"how it ended was not read: {unread}")
     event = seen.last_exit()
     state = seen.state.value if seen.state is not None else ""
     code = event.number("code") if event is not None else None

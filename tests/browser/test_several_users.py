@@ -157,6 +157,26 @@ def test_no_name_of_a_job_opens_files_of_others(
             assert "event: refused" in done.stdout
 
 
+@pytest.mark.attack
+def test_who_asks_about_jobs_without_end_takes_no_questions_of_others(
+    tokens: RunningCluster, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, value in tokens.env.items():
+        monkeypatch.setenv(key, value)
+    job = sbatch("--output=/dev/null", "--uid=nobody", "--hold", "--comment=asked-for")
+    tls = ("--certificate", f"{keys}/cert.pem", "--key", f"{keys}/key.pem")
+    with dashboard("--per-user", *tls) as served:
+        jars = {user: tmp_path / user for user in ("nobody", "games")}
+        for user, jar in jars.items():
+            assert _login(served, jar, _token(user)) == 200
+        asked = [_curl(served, f"/jobs/{900_000 + n}", jars["games"]) for n in range(90)]
+        assert any(code == 429 and "you asked too many" in text for code, text in asked)
+        # Its own questions are answered, though the other goes on and on.
+        code, text = _curl(served, f"/jobs/{job}", jars["nobody"])
+        assert code == 200 and "too many" not in text
+        until("record", lambda: "asked-for" in _curl(served, f"/jobs/{job}", jars["nobody"])[1])
+
+
 def _act(served: Served, jar: Path, job: str, act: str) -> int:
     page = ""
 

@@ -52,6 +52,10 @@ def double(x: int, size: int = 0) -> list:
     return [arithmetic.twice(x), b"x" * size]
 
 @task
+def boom(x: int) -> None:
+    raise ValueError(f"no {x}")
+
+@task
 def inside() -> dict:
     found, other = Cluster(), Cluster(job_base_dir="/elsewhere")
     return {"base": found.base, "trust": found.trust_group, "other": other.trust_group}
@@ -73,6 +77,12 @@ try:
         with cluster:
             job = double(words["x"], words["size"])
         answer = {"value": job.result(timeout=20)[0], "run": job.run, "path": str(job.path)}
+    elif verb == "fail":
+        from work import boom
+        with cluster:
+            job = boom(words["x"])
+        job.wait(timeout=20)
+        answer = {"run": job.run, "path": str(job.path)}
     elif verb == "pass":
         from slurm import task
         theirs = cluster.attach(words["run"])
@@ -400,3 +410,14 @@ def test_the_profile_says_it_and_the_doctor_shows_it(place: Place) -> None:
     profile.write_text(text.replace(str(place.base), str(place.path / "bob" / "base")))
     seen = place.run(BOB, *SLURM, "doctor", "--no-job")
     assert "files of yours alone are run and unpickled" in seen.stdout
+
+
+@pytest.mark.parametrize("verb", ["why", "debug", "show"])
+def test_who_may_not_read_how_a_run_failed_learns_that(place: Place, verb: str) -> None:
+    """Bob trusts no group: nothing says that it has not failed, or that it left nothing."""
+    made = place.do(ALICE, "fail")
+    seen = place.run(BOB, *SLURM, verb, made["path"], "--job-base-dir", str(place.base / "alice"))
+    said = " ".join((seen.stdout + seen.stderr).split())
+    assert "belongs to user alice (23001), not to you (bob (23002))" in said
+    assert "FAILED" in said
+    assert "has not failed" not in said and "left no result" not in said and "(died)" not in said

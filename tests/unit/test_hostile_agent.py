@@ -181,6 +181,19 @@ def test_who_answers_signs_of_life_only_is_given_up(evil: Any, words: str) -> No
     assert time.monotonic() - began < 40
 
 
+def test_who_never_greets_is_named_with_the_seconds_that_were_waited(
+    evil: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = evil("time.sleep(600)", at_hello=True)
+    ask_within = link.Link.ask_within
+    monkeypatch.setattr(
+        link.Link, "ask_within", lambda self, seconds, *words: ask_within(self, 2, *words)
+    )
+    with pytest.raises(errors.ConnectionLost, match="evil did not answer within 2 s") as found:
+        backend.queue()
+    assert "-9" not in str(found.value)
+
+
 def test_its_words_do_not_command_the_terminal(evil: Any) -> None:
     told = ["request", "\x1b]0;owned\x07\x1b[2J", ["\x9b31m"], "\x1b[8mrm -rf ~"]
     backend = evil(f"send(frames.encode({{'id': number, 'error': {told!r}}}))")

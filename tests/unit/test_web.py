@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextvars import copy_context
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from slurm.web.charts import Line, chart, quantile_lines, thinned, ticks
 from slurm.web.groups import Filter, chosen, grouped
 from slurm.web.guard import Guard
 from slurm.web.history import MOST, History, Wait, past_jobs
-from slurm.web.kept import Bucket, Kept
+from slurm.web.kept import Kept, Shares, TooManyQuestions, visitor
 from slurm.web.logfiles import Opener, read_plain
 from slurm.web.logstream import plain
 from slurm.web.markup import address, h
@@ -195,7 +196,7 @@ def test_many_who_ask_at_once_get_one_answer() -> None:
 
 def test_questions_are_limited_and_old_answers_stand_in() -> None:
     now = [0.0]
-    kept = Kept(10, Bucket(1, 0.1, lambda: now[0]), lambda: now[0])
+    kept = Kept(10, Shares(1, 0.1, lambda: now[0]), lambda: now[0])
     assert kept.get("a", 5, lambda: 1) == 1
     now[0] = 6.0
     assert kept.get("a", 5, lambda: 2) == 1  # too old, but nothing more may be asked yet
@@ -203,6 +204,34 @@ def test_questions_are_limited_and_old_answers_stand_in() -> None:
         kept.get("b", 5, lambda: 3)
     now[0] = 20.0
     assert kept.get("a", 5, lambda: 4) == 4
+
+
+@pytest.mark.attack("uses up the questions of all visitors of the dashboard")
+def test_who_asks_without_end_uses_up_no_questions_of_others() -> None:
+    now = [0.0]
+    kept = Kept(1000, Shares(40, 1, lambda: now[0]), lambda: now[0])
+
+    def asks(who: str, keys: range) -> int:
+        mine = copy_context()
+        mine.run(visitor.set, who)
+        got = 0
+        for key in keys:
+            with contextlib.suppress(TooManyQuestions):
+                got += mine.run(kept.get, (who, key), 5, lambda: 1)
+        return got
+
+    assert asks("mallory", range(500)) == 40
+    assert asks("alice", range(15)) == 15
+    total = 0
+    for second in range(1, 121):
+        now[0] = float(second)
+        total += asks("mallory", range(1000 * second, 1000 * second + 50))
+        if second % 4 == 0:
+            assert asks("alice", range(second * 100, second * 100 + 2)) == 2
+    # Both together stay below what one alone might ask.
+    assert total <= 120 / 2 + 1
+    now[0] = 1000.0
+    assert asks("alice", range(5000, 5100)) == 40  # alone again
 
 
 # ---- who may look -------------------------------------------------------------------------------
@@ -436,6 +465,8 @@ def test_another_users_log_is_refused_with_the_reason(monkeypatch: pytest.Monkey
 
 
 def test_colours_of_terminals_are_taken_out_of_logs() -> None:
+    tricks = "a\0b\u202ec\x9bd\x7fe\x1bf\u2066g\ufeff 50%\r 60%\n"
+    assert plain(tricks) == "a\ufffdb\ufffdc\ufffdd\ufffde\ufffdf\ufffdg\ufffd 50%\r 60%\n"
     assert plain("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07end") == "red\nend"
 
 

@@ -51,6 +51,8 @@ class Link:
     def __init__(self, command: Sequence[str]) -> None:
         self.problem: Exception | None = None
         self.stalled = False  # it broke without a word: what carries it may not know yet
+        #: Seconds without an answer after which it was given up; 0: it was not for that.
+        self.gave_up = 0.0
         self.bytes_in = self.bytes_out = 0
         self._lock = locks.lock("ssh.link")
         self._waiters: dict[int, _Waiter] = {}
@@ -95,6 +97,7 @@ class Link:
         """The same where the whole conversation may not take longer than this."""
         waiter = self.start(verb, args)
         if not waiter.done.wait(seconds):
+            self.gave_up = seconds
             self.close(f"no answer within {seconds:.0f} s")
         return self.result(waiter)
 

@@ -315,8 +315,23 @@ PASSING: tuple[type[errors.ConnectError], ...] = (
 )
 
 
-def explain_failure(how: SshSettings, code: int | None, said: str) -> errors.ConnectError:
-    """The typed error for a connection that did not come about, out of what ssh said."""
+def _how_it_ended(code: int | None, silent: float) -> str:
+    """What is to be said of a connection about which ssh itself said nothing that is known."""
+    if silent:
+        return (
+            f"{{host}} did not answer within {silent:.0f} s: ssh was started, and no agent greeted "
+            "from there"
+        )
+    return "ssh to {host} ended" + (f" with exit code {code}" if code is not None else "")
+
+
+def explain_failure(
+    how: SshSettings, code: int | None, said: str, silent: float = 0
+) -> errors.ConnectError:
+    """The typed error for a connection that did not come about, out of what ssh said.
+
+    `silent`: the seconds after which it was given up, where nobody else ended it.
+    """
     lines = [line.strip() for line in said.splitlines() if line.strip(" @\t")]
     words = {"host": how.hostname, "login": how.login_command}
     kind: type[errors.ConnectError]
@@ -325,10 +340,7 @@ def explain_failure(how: SshSettings, code: int | None, said: str) -> errors.Con
         kind = errors.RemotePythonMissing
         text = f"no Python of 3.6 or newer was found on {how.hostname}; tried {tried}"
     else:
-        kind, text = (
-            errors.ConnectionLost,
-            "ssh to {host} ended" + (f" with exit code {code}" if code is not None else ""),
-        )
+        kind, text = errors.ConnectionLost, _how_it_ended(code, silent)
         for pattern, found, message in _COMPLAINTS:
             if re.search(pattern, said, re.IGNORECASE):
                 kind, text = found, message

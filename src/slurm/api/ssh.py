@@ -158,7 +158,7 @@ class SshBackend(Backend):
             found = link.ask_within(self.how.connect_timeout + 40, "hello", *hello)
         except LinkLost:
             code = link.wait_ended(2)
-            raise openssh.explain_failure(self.how, code, link.said()) from None
+            raise openssh.explain_failure(self.how, code, link.said(), link.gave_up) from None
         except AgentError as error:
             if error.kind == "rundir":
                 raise as_error(error) from None

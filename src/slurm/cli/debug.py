@@ -13,7 +13,7 @@ from slurm.cli.ended import Ended
 from slurm.cli.frame import COMMON, Answer, Common, Run
 from slurm.cli.pick import one_job
 from slurm.cli.screen import Screen
-from slurm.errors import JobError, SlurmError, UsageError
+from slurm.errors import JobError, SlurmError, UntrustedRun, UsageError
 from slurm.postmortem import KeptFrame, arguments_of, kept_frames, make_traceback
 
 
@@ -67,11 +67,25 @@ def debug(run: Run, *, common: Common = COMMON) -> PostMortem | Ended:
 
 
 def _refuse_unless_failed(job: Job[Any], run: str) -> None:
-    if not job.settled or job.succeeded:
-        raise UsageError(
-            f"job {job.id} ({job.name}) is {job.state.value}: it has not failed",
-            hint=None if job.settled else f"slurm shell {run} goes into a job that runs",
+    state = job.state  # looks, so that more may be settled afterwards
+    if job.notes.untrusted and state.phase == "finished":
+        raise UntrustedRun(
+            f"job {job.id} ({job.name}) is {state.value}; what it left for a debugger is not "
+            f"read: {job.notes.untrusted}",
+            hint=f"slurm why {run} shows what its logs say, where they may be read",
         )
+    if job.settled and not job.succeeded:
+        return
+    if state.phase == "finished" and not job.settled:
+        raise UsageError(
+            f"job {job.id} ({job.name}) is {state.value} for the scheduler, and its directory does "
+            "not say how it ended",
+            hint=f"try again in a minute; slurm why {run} says what is known",
+        )
+    raise UsageError(
+        f"job {job.id} ({job.name}) is {state.value}: it has not failed",
+        hint=None if job.settled else f"slurm shell {run} goes into a job that runs",
+    )
 
 
 def _walk(job: Job[Any], error: BaseException, frames: list[KeptFrame]) -> None:

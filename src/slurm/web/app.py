@@ -24,10 +24,12 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from slurm.errors import SlurmError
+from slurm.model.printable import printable
 from slurm.web import cluster_pages, job_page, queue_page, runs_page, time_pages
 from slurm.web.acts import ACTS, carry_out
 from slurm.web.details import JOB_ID, detail
 from slurm.web.guard import Guard, form_of, session_of, with_cookie
+from slurm.web.kept import TooManyQuestions
 from slurm.web.logstream import log_events
 from slurm.web.markup import address
 from slurm.web.peers import peer_of
@@ -109,6 +111,8 @@ def _drawn(draw: Draw, site: Site, scene: Scene, query: dict[str, str], **where:
     """A page; where the way to the cluster is gone, one that says so until it is there again."""
     try:
         return draw(site, scene, query, **where)
+    except TooManyQuestions:
+        raise  # no page for other viewers
     except SlurmError as error:
         return Page("Cannot be looked up", empty(error.message), "", status=503, lively=TICK)
 
@@ -122,9 +126,12 @@ def _rendered(
     key = (request.url.path, request.url.query, scene.version, bool(scene.trouble), who)
     query = dict(request.query_params)
     make = partial(_drawn, draw, site, scene, query, **request.path_params)
-    page = site.pages.get(key, float("inf"), make)
-    if page.lively:
-        page = site.pages.get(key, page.lively, make)
+    try:
+        page = site.pages.get(key, float("inf"), make)
+        if page.lively:
+            page = site.pages.get(key, page.lively, make)
+    except TooManyQuestions as error:
+        page = Page("Not looked up", empty(refusal(error)), "", status=429, lively=TICK)
     return scene, page
 
 
@@ -137,7 +144,8 @@ async def _page_events(
         scene, page = await asyncio.to_thread(render)
         if page.body != sent:
             sent = page.body
-            yield "part", {"html": page.body, "title": f"{page.title} · {site.name or 'cluster'}"}
+            title = printable(f"{page.title} · {site.name or 'cluster'}")
+            yield "part", {"html": page.body, "title": title}
         known = scene.view.snapshot is not None
         yield (
             "state",

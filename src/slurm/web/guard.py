@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slurm.web.kept import visitor
 from slurm.web.sessions import Session, Sessions
 
 #: What browsers are told with every answer: nothing of others, nothing inline, in no frame.
@@ -54,6 +55,8 @@ class Guard:
                 await self._app(scope, receive, send)
             return
         turned_away = self._refusal(scope)
+        session = scope.get("state", {}).get("session")
+        visitor.set((session.user or session.id) if session is not None else "")
         answer = turned_away if turned_away is not None else self._app
         await answer(scope, receive, self._marked(send, scope["path"]))
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from slurm.errors import SlurmError
+from slurm.model.printable import printable
 from slurm.model.states import parse_state
 from slurm.web.details import Detail, detail, read_log
 from slurm.web.logfiles import MOST, Piece
@@ -25,8 +26,9 @@ _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)
 
 
 def plain(words: str) -> str:
-    """Text without a terminal's commands."""
-    return _ESCAPES.sub("", words).replace("\r\n", "\n")
+    """Text without a terminal's commands, in which each character is seen as itself."""
+    lines = _ESCAPES.sub("", words).replace("\r\n", "\n").split("\r")
+    return "\r".join(map(printable, lines))  # the page itself draws progress bars
 
 
 async def log_events(

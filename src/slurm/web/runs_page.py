@@ -8,6 +8,7 @@ from slurm.errors import SlurmError
 from slurm.graph import Graph, Node, layers, read_graph
 from slurm.runlist import ListedRun, RunList
 from slurm.web.cells import CELLS, cell
+from slurm.web.kept import TooManyQuestions
 from slurm.web.markup import Child, Html, address, h
 from slurm.web.pieces import (
     MARKS,
@@ -38,6 +39,8 @@ def runs_page(site: Site, scene: Scene, query: Mapping[str, str]) -> Page:
         return Page("Runs", empty(words, "Start your own: slurm dashboard."), "runs")
     try:
         found, total = site.answers.get(("runs",), FRESH, lambda: _look(site))
+    except TooManyQuestions:
+        raise  # said to this viewer alone
     except SlurmError as error:
         return Page("Runs", empty("The runs cannot be read.", error.message, "✕"), "runs", FRESH)
     if not found:
@@ -91,6 +94,8 @@ def run_page(site: Site, scene: Scene, query: Mapping[str, str], run: str) -> Pa
         return runs_page(site, scene, query)
     try:
         graph = site.answers.get(("graph", run), FRESH, lambda: read_graph(site.cluster, run))
+    except TooManyQuestions:
+        raise  # said to this viewer alone
     except SlurmError as error:
         return Page(run, empty("This run cannot be shown.", error.message, "✕"), "runs", 0, 404)
     root = graph.root

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from slurm.api.slurm_environ import command_env
 from slurm.errors import CommandRefused, SlurmError
+from slurm.model.printable import printable
 from slurm.web.kept import Bucket
 
 #: Seconds that a link works, and that a session lasts.
@@ -167,6 +168,5 @@ def user_of(jwt: str) -> tuple[str, float]:
 
 def refusal(error: SlurmError) -> str:
     """The sentence of an error for a page."""
-    return f"{error.message}." + (
-        f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
-    )
+    fix = f" {error.hint[0].upper()}{error.hint[1:]}." if error.hint else ""
+    return printable(f"{error.message}.{fix}")

@@ -6,6 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
+from slurm.model.printable import printable
 from slurm.web.markup import Child, Html, address, document, h
 from slurm.web.pieces import Page
 from slurm.web.site import Scene, Site
@@ -125,8 +126,8 @@ def trouble_words(scene: Scene) -> str:
     if not scene.trouble:
         return ""
     if scene.view.snapshot is None:
-        return f"Slurm does not answer: {scene.trouble}"
-    return f"Slurm does not answer, so this is old: {scene.trouble}"
+        return printable(f"Slurm does not answer: {scene.trouble}")
+    return printable(f"Slurm does not answer, so this is old: {scene.trouble}")
 
 
 def _trouble(scene: Scene) -> Child:

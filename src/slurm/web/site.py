@@ -18,14 +18,14 @@ from slurm.monitor.snapshot import Snapshot
 from slurm.monitor.source import rest_of
 from slurm.web.groups import Group, grouped
 from slurm.web.history import History, past_jobs
-from slurm.web.kept import Bucket, Kept
+from slurm.web.kept import Kept, Shares
 from slurm.web.logfiles import Opener
 from slurm.web.sessions import Session
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
 
-#: Look-ups of single jobs and runs, of all viewers together: at once, and a second.
+#: Look-ups of single jobs and runs, of all viewers together: at once, and a second. In shares.
 QUESTIONS = (40.0, 1.0)
 #: Rendered pages that are kept for other viewers.
 PAGES = 64
@@ -77,7 +77,7 @@ class Site:
     rules: Rules = field(default_factory=Rules)
     history: History = field(default_factory=History)
     #: Answers of the scheduler and of run directories about one thing.
-    answers: Kept = field(default_factory=lambda: Kept(300, Bucket(*QUESTIONS)))
+    answers: Kept = field(default_factory=lambda: Kept(300, Shares(*QUESTIONS)))
     pages: Kept = field(default_factory=lambda: Kept(PAGES))
     logs: Kept = field(default_factory=lambda: Kept(PAGES))
     #: The cluster's name, and what users may not see of each other (`PrivateData`): None until
