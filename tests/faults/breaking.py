@@ -45,7 +45,10 @@ class BreakableSlurm:
     def lose_node(self, node: str) -> None:
         """The node's daemon dies, and the controller is told at once."""
         self.cluster.stop_daemon("slurmd", node, signal=signal.SIGKILL)
-        self.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+        # An answer that the daemon gave just before may be noted a second later and take the node
+        # into service again: drained, it still gets no job.
+        for state in ("down", "drain"):
+            self.run("scontrol", "update", f"nodename={node}", f"state={state}", "reason=test")
 
     def fail_prolog(self, node: str) -> None:
         """From now on no job can start on this node."""

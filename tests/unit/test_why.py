@@ -86,6 +86,15 @@ def test_a_limit_is_told_with_its_value_its_use_and_the_distance(
     assert (limit.value, limit.used, limit.asked, limit.distance) == (value, used, asked, distance)
 
 
+@pytest.mark.parametrize("written", ["ada(1000)", "1000", "ada"], ids=["24.11", "22.05", "name"])
+def test_a_users_part_of_a_qos_is_found_however_slurm_writes_the_user(written: str) -> None:
+    others = "eve(10000)={MaxJobsPU=7(7)} 100={MaxJobsPU=8(8)} ada2(10)={MaxJobsPU=9(9)}"
+    head = "QOS=single(3) GrpJobs=N(1) Account Limits= lab={MaxJobsPA=N(1)} User Limits="
+    text = f"{head} {others} {written}={{MaxJobsPU=1(1)}}"
+    [record] = parse_limits(text, "QOS", "lab", "ada(1000)")
+    assert record["limits"]["MaxJobsPU"] == ["1", "1"]
+
+
 def test_gpus_are_counted_by_their_own_limit() -> None:
     facts = {"job": job(TRES="cpu=1,mem=1G,gres/gpu=1"), "limits": LIMITS}
     [limit] = explain_pending("QOSGrpGRES", facts, NAMES, NOW).limits

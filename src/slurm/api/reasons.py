@@ -4,7 +4,7 @@ Commands and parsers; `facts` asks only for what the job's reason is about. Runs
 """
 
 import re
-from typing import Any, Callable, Dict, List, Tuple, TypeVar
+from typing import Any, Callable, Dict, List, Set, Tuple, TypeVar
 
 from slurm.api import slurm_site as site
 from slurm.api.slurm_commands import job_records
@@ -82,16 +82,16 @@ def waiting_in(partition: str, mark: str = "") -> Question[List[List[str]]]:
 
 def _limits(ask: Ask, job: Dict[str, str]) -> List[Dict[str, Any]]:
     """The records of the job's QOS, of its partition's, and of its accounts, with their use."""
-    user = job.get("UserId", "").partition("(")[0]
-    uid = re.sub(r".*\(|\)", "", job.get("UserId", ""))
+    who = job.get("UserId", "")
+    user = who.partition("(")[0]
     account = job.get("Account", "")
     found = []  # type: List[Dict[str, Any]]
     about = ["scontrol", "-o", "show", "assoc_mgr"]
     text = ask([*about, "flags=qos"])
-    found += parse_limits(text, "QOS", account, uid)
+    found += parse_limits(text, "QOS", account, who)
     for _ in range(_DEPTH):
         text = ask([*about, "flags=assoc", "accounts=" + account])
-        rows = parse_limits(text, "ClusterName", account, uid)
+        rows = parse_limits(text, "ClusterName", account, who)
         found += [row for row in rows if row["user"] in ("", user)]
         above = next((row["parent"] for row in rows if not row["user"]), "")
         if not above or above == account:
@@ -108,11 +108,11 @@ def budget(ask: Ask, user: str, account: str) -> List[Dict[str, Any]]:
     return _limits(ask, {"UserId": user, "Account": account}) if account else []
 
 
-def parse_limits(text: str, first: str, account: str, uid: str) -> List[Dict[str, Any]]:
+def parse_limits(text: str, first: str, account: str, user: str) -> List[Dict[str, Any]]:
     """The records of `scontrol show assoc_mgr`: each limit as [value, used], used None if untold.
 
     Of the parts of a QOS that speak of one account or one user, those of this account and user
-    are taken.
+    are taken; the user may be given as `ada` or as `ada(1000)`.
     """
     found = []
     for line in text.splitlines():
@@ -123,7 +123,7 @@ def parse_limits(text: str, first: str, account: str, uid: str) -> List[Dict[str
         fields = dict(_PAIR.findall(head))
         limits = _values(head)
         limits.update(_values(_block(accounts, account)))
-        limits.update(_values(_block(users, uid)))
+        limits.update(_values(_block(users, user)))
         found.append(
             {
                 "kind": "qos" if first == "QOS" else "assoc",
@@ -137,9 +137,20 @@ def parse_limits(text: str, first: str, account: str, uid: str) -> List[Dict[str
 
 
 def _block(text: str, name: str) -> str:
-    """The part in braces that stands behind a name; a name may be `alice(1000)`."""
-    found = re.search(r"(?:^|\s){}(?:\([^)]*\))?={{([^}}]*)}}".format(re.escape(name)), text)
-    return found.group(1) if found else ""
+    """The part in braces that stands behind a name.
+
+    Slurm 22.05 calls a user `1000`, 24.11 `ada(1000)`.
+    """
+    wanted = _names(name)
+    for found in re.finditer(r"(\S+)=\{([^}]*)\}", text):
+        if wanted & _names(found.group(1)):
+            return found.group(2)
+    return ""
+
+
+def _names(name: str) -> Set[str]:
+    """`ada(1000)` as the name and the number."""
+    return {part for part in name.rstrip(")").split("(") if part}
 
 
 def _values(text: str) -> Dict[str, List[Any]]:
