@@ -344,9 +344,12 @@ def test_modules_beside_a_script_come_from_the_snapshot(cluster: Cluster, tmp_pa
     git(work, "init", "-q")
     git(work, "add", "main.py", "helpers.py")
     git(work, "commit", "-qm", "one")
+    # Byte code is written as it is for most people.
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
     done = subprocess.run(
         [sys.executable, "main.py", cluster.base],
         cwd=work,
+        env=env,
         capture_output=True,
         text=True,
         timeout=120,

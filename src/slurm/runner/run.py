@@ -242,7 +242,11 @@ def extend_path(header: Dict[str, Any]) -> None:
     Code that was captured with the call goes before all.
     """
     known = set(sys.path)
-    sys.path[1:1] = [entry for entry in header.get("path", ()) if entry not in known]
+    added = [entry for entry in header.get("path", ()) if entry not in known]
+    sys.path[1:1] = added
+    if any(f"/{rundir.BASE_SNAPSHOTS}/" in entry for entry in added):
+        # Runs share a snapshot, and none adds byte code to it; its modes do not keep root from it.
+        sys.dont_write_bytecode = True
     if header.get("captured"):
         from slurm.runner import captured
 
