@@ -21,15 +21,20 @@ THEIRS = {
     "SLURM_CONF", "SLURM_JOB_ACCOUNT", "SLURM_NODE_ALIASES", "SLURM_TASK_PID",
     "SLURM_TOPOLOGY_ADDR", "SLURM_TOPOLOGY_ADDR_PATTERN", "SLURM_WORKING_CLUSTER",
     "SLURM_JOB_CPUS_PER_NODE_PACK_GROUP_0", "SLURM_DISTRIBUTION", "SLURM_STEP_LAUNCHER_PORT",
-    "SLURM_SRUN_COMM_PORT",
+    "SLURM_SRUN_COMM_PORT", "SLURM_OOM_KILL_STEP", "SLURM_TRES_PER_TASK",
+    "SLURMD_DEBUG",
 }  # fmt: skip
 # What names the job, its place and its host, which are others; and the priority of who submitted,
 # who may be somebody with `nice`.
 DIFFERENT = {
     "SLURM_ARRAY_JOB_ID", "SLURM_CLUSTER_NAME", "SLURM_JOBID", "SLURM_JOB_ID",
     "SLURM_JOB_NODELIST", "SLURM_JOB_PARTITION", "SLURM_NODELIST", "SLURM_STEP_NODELIST",
-    "SLURM_PRIO_PROCESS", "SLURM_SUBMIT_DIR", "SLURMD_NODENAME",
+    "SLURM_PRIO_PROCESS", "SLURM_SUBMIT_DIR", "SLURMD_NODENAME", "SLURM_JOB_START_TIME",
 }  # fmt: skip
+# The CPUs of the whole job in 22.05, of the step in 24.11.
+IN_A_STEP = {"SLURM_CPUS_ON_NODE"}
+# What newer releases of Slurm take for a job without a time limit.
+YEAR_S = 365 * 24 * 3600
 
 # One worker has them all: each would bring up a Slurm of its own.
 pytestmark = pytest.mark.xdist_group("slurm")
@@ -72,7 +77,12 @@ def both(cluster: RunningCluster, bench: Bench, script: str) -> tuple[str, str]:
 
 def variables(text: str) -> dict[str, str]:
     lines = (line.partition("=") for line in text.splitlines())
-    return {name: value for name, _, value in lines if name.startswith(("SLURM", "CUDA"))}
+    found = {name: value for name, _, value in lines if name.startswith(("SLURM", "CUDA"))}
+    end = int(found.pop("SLURM_JOB_END_TIME", 0))
+    limit = end - int(found.get("SLURM_JOB_START_TIME", 0))
+    if end and limit != YEAR_S:
+        found["SLURM_JOB_END_TIME"] = f"{limit} s after the start"
+    return found
 
 
 @pytest.mark.parametrize(
@@ -88,13 +98,14 @@ def test_a_job_sees_the_same_variables(
     bench: Bench, slurm_cluster: RunningCluster, flags: str
 ) -> None:
     script = f"#!/bin/bash\n#SBATCH {flags} -o log\nenv\necho ==\nsrun -n 1 -N 1 env\n"
-    for theirs, ours in zip(
+    for theirs, ours, differ in zip(
         *(map(variables, text.split("==\n")) for text in both(slurm_cluster, bench, script)),
+        (DIFFERENT, DIFFERENT | IN_A_STEP),
         strict=True,
     ):
-        expected = {k: v for k, v in theirs.items() if k not in THEIRS | DIFFERENT}
+        expected = {k: v for k, v in theirs.items() if k not in THEIRS | differ}
         assert {name: ours.get(name) for name in expected} == expected
-        assert set(theirs) & DIFFERENT <= set(ours)
+        assert set(theirs) & differ <= set(ours)
 
 
 def test_ranks_are_laid_out_alike(bench: Bench, slurm_cluster: RunningCluster) -> None:
