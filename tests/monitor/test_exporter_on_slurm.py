@@ -80,6 +80,8 @@ def test_both_formats_are_read_by_promtool(served: Served) -> None:
 def test_all_that_is_served_is_documented_and_all_documented_is_served(served: Served) -> None:
     with exporting("--per-job", "5") as one:
         until("snapshot", lambda: one.value("slurm_sdk_up") == 1)
+        # A young controller has no mean before the first cycle of its scheduler.
+        until("a cycle", lambda: one.value("slurm_sdk_scheduler_main_mean_depth") is not None)
         text = one.scrape()
     names = set(re.findall(r"^# TYPE slurm_sdk_(\S+) ", text, re.MULTILINE))
     docs = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
