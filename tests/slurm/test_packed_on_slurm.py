@@ -151,3 +151,40 @@ def test_a_second_client_attaches_to_a_packed_map(cluster: Cluster, tmp_path: Pa
     assert all(job.wait(WAIT) for job in array.members)
     again = Cluster(job_base_dir=cluster.base).attach(array.members[0].bare.partition("_")[0])
     assert again is not array and again.results(WAIT) == list(range(9))
+
+
+@task(mem="100M")
+def late(x: int) -> int:
+    time.sleep(4)
+    return x * 10
+
+
+@slurm.workflow(mem="100M")
+def returning(count: int) -> Any:
+    return late.map(range(count))
+
+
+@task(mem="100M")
+def plus(x: int, more: int = 0) -> int:
+    return x + more
+
+
+def test_items_wait_for_what_a_workflow_returned_and_for_retries(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    def sometimes(x: int) -> int:
+        with open(f"{tmp_path}/tries", "a") as f:
+            f.write(f"{x}\n")
+        if x == 1 and Path(f"{tmp_path}/tries").read_text().split().count("1") == 1:
+            raise ValueError("the first time")
+        return x
+
+    with cluster:
+        flow = returning(2)
+        above = task(mem="100M", retry=Retry(times=1, backoff=1))(sometimes).map(range(3))
+        returned = plus.after(flow).map(range(4), pack=2)
+        total = add_up.map([(flow,), ([1],)], pack=2)
+        retried = plus.map([(x, job) for x, job in enumerate(above)], pack=3)
+        assert returned.results(WAIT) == [0, 1, 2, 3]
+        assert total.results(WAIT) == [10, 1]
+        assert retried.results(WAIT) == [0, 2, 4]

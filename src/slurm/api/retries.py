@@ -15,7 +15,7 @@ import os
 import re
 import threading
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from slurm import rundir
 from slurm.api import folders, one_job, run_files
@@ -99,9 +99,9 @@ def part_of(path: str, token: str) -> Part:
     return Part(token, read_text(_file(path, token, "id")), base, offset, array, indexes)
 
 
-def first_token(path: str, index: int) -> str:
-    """The name of the first part that a call was in."""
-    parts = metadata(path).get("parts") or []
+def first_token(about: Dict[str, Any], index: int) -> str:
+    """The name of the first part that a call was in, by the metadata of its run."""
+    parts = about.get("parts") or []
     for number, offset, size in parts:
         if offset <= index < offset + size:
             return str(number)
@@ -139,7 +139,7 @@ def _judgement(
     agent: Any, path: str, part: Part, policy: Dict[str, Any], calm: float
 ) -> Optional[Dict[str, Any]]:
     values, troubles, exits = _outcomes(path, part)
-    failed = [i for i in part.indexes if i not in values]
+    failed = [i for i in part.indexes if i not in values and not _moved(agent, path, part, i)]
     asked = [i for i in failed if not (i in troubles and i in exits)]
     states = _states(agent, path, part, asked)
     if states and calm and any(parse_state(state).may_requeue for state, _ in states.values()):
@@ -161,6 +161,16 @@ def _judgement(
         note = {"kind": failure.kind, "text": failure.text[:500], "job": part.element(index)}
         why[str(index)] = note
     return {"groups": groups, "why": why}
+
+
+def _moved(agent: Any, path: str, part: Part, index: int) -> bool:
+    """Whether a call went on behind what it waits for; perhaps its mover died before it said so."""
+    name = moved_name(part.token, index)
+    if not _has_id(path, name) and os.path.exists(_file(path, name, "intent")):
+        lost = one_job.find_lost(agent, path, name)
+        if lost:
+            one_job.remember(agent, path, name, lost)
+    return _has_id(path, name)
 
 
 def _outcomes(path: str, part: Part) -> Tuple[Any, Any, Any]:
@@ -204,20 +214,26 @@ def _states(
     agent: Any, path: str, part: Part, indexes: Sequence[int]
 ) -> Optional[Dict[int, Tuple[str, Optional[int]]]]:
     """The last states of calls, by index; None while one of them is not over."""
+    found = _found_states(agent, path, part, indexes)
+    if any(state.phase != "finished" for state, _ in found.values()):
+        return None
+    return {index: (state.value, code) for index, (state, code) in found.items()}
+
+
+def _found_states(
+    agent: Any, path: str, part: Part, indexes: Sequence[int]
+) -> Dict[int, Tuple[JobState, Optional[int]]]:
+    """The states of those calls that the scheduler knows, by index."""
     if not indexes:
         return {}
     run = os.path.relpath(path, agent.base)
     since = float(metadata(path).get("submitted", 0.0))
     names = {part.element(index): index for index in indexes}
-    found = {}  # type: Dict[int, Tuple[str, Optional[int]]]
+    found = {}  # type: Dict[int, Tuple[JobState, Optional[int]]]
     for row in agent.status([(name, run, since) for name in names]):
-        job, text, code = row[0], row[1], row[4]
-        state = parse_state(text)
-        if job not in names or state is JobState.UNKNOWN:
-            continue
-        if state.phase != "finished":
-            return None
-        found[names[job]] = (state.value, code)
+        state = parse_state(row[1])
+        if row[0] in names and state is not JobState.UNKNOWN:
+            found[names[row[0]]] = (state, row[4])
     return found
 
 
@@ -247,11 +263,16 @@ def _submit_again(
     _submit_part(agent, path, part._replace(indexes=list(indexes)), flags)
 
 
-def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) -> None:
-    """Submit a call anew, as a part behind other jobs: what it waits for is being retried."""
+def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) -> str:
+    """Submit a call again, as a part behind other jobs that bring what it needs.
+
+    Gives what the scheduler said where it refused the part.
+    """
     path = agent.path(run)
     flags = {"dependency": "afterany:" + ":".join(behind), "begin": None}  # type: Any
-    _submit_part(agent, path, part_of(path, f"{token}m{index}"), flags)
+    part = part_of(path, moved_name(token, index))
+    _submit_part(agent, path, part, flags)
+    return read_text(_file(path, part.token, "refused"))
 
 
 def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
@@ -302,30 +323,64 @@ def _is_ours_to_submit(agent: Any, path: str, token: str) -> bool:
 
 # ---- for jobs that wait -------------------------------------------------------------------------
 
+#: Whether a call has a value ("ready"), failed ("failed") or goes on ("wait"), and in which jobs.
+Fate = Tuple[str, List[str]]
 
-def what_became_of(agent: Any, run: str, index: int) -> Tuple[str, List[str]]:
-    """Whether a call has a value ("ready"), failed ("failed"), or which jobs to wait for."""
+
+def what_became_of(agent: Any, run: str, indexes: Iterable[int]) -> Dict[int, Fate]:
+    """The fates of calls of a run, by index; one that goes on may have no job yet."""
+    about = metadata(agent.path(run))
+    # An item of a packed map shares the fate of its job.
+    size = int(about["pack"][0]) if about.get("pack") else 1
+    fates, parts = {}, {}  # type: Dict[int, Fate], Dict[str, List[int]]
+    for number in sorted({index // size for index in indexes}):
+        parts.setdefault(first_token(about, number), []).append(number)
+    while parts:
+        token, numbers = parts.popitem()
+        later = _fates_in(agent, run, token, numbers, fates)
+        for number, following in later.items():
+            parts.setdefault(following, []).append(number)
+    return {index: fates[index // size] for index in indexes}
+
+
+def _fates_in(
+    agent: Any, run: str, token: str, indexes: Sequence[int], fates: Dict[int, Fate]
+) -> Dict[int, str]:
+    """Note the fates of calls of a part; gives the parts in which the others of them went on."""
     path = agent.path(run)
-    pack = metadata(path).get("pack")
-    index = index // int(pack[0]) if pack else index  # an item shares the fate of its job
-    token = first_token(path, index)
-    while True:
-        part = part_of(path, token)
-        if index in _outcomes(path, part)[0]:
-            return "ready", []
-        moved = f"{token}m{index}"
-        if os.path.exists(_file(path, moved, "id")):
-            token = moved
-            continue
-        if not part.job and index in run_files.gone(path, int(part.first))[0]:
-            return "failed", []
-        judged = judge(agent, run, token) if part.job else None
-        letter = letter_in(judged, index)
-        if judged is None:
-            return "wait", [run_files.bare(part.job)] if part.job else []
-        if letter is not None and os.path.exists(_file(path, token + letter, "id")):
-            token += letter
-            continue
-        if read_policy(path) is None and _states(agent, path, part, [index]) is None:
-            return "wait", [run_files.bare(part.job)]
-        return "failed", []
+    part = part_of(path, token)
+    values = _outcomes(path, part)[0]
+    fates.update({index: ("ready", []) for index in indexes if index in values})
+    left = [index for index in indexes if index not in values]
+    later = {i: moved_name(token, i) for i in left if _has_id(path, moved_name(token, i))}
+    left = [index for index in left if index not in later]
+    if not part.job:
+        gone = run_files.gone(path, int(part.first))[0]
+        fates.update({index: ("failed" if index in gone else "wait", []) for index in left})
+        return later
+    judged = judge(agent, run, token) if left else None
+    waits = ("wait", [run_files.bare(part.job)])  # type: Fate
+    if judged is None:
+        fates.update(dict.fromkeys(left, waits))
+        return later
+    letters = {index: letter_in(judged, index) for index in left}
+    again = {i: token + letter for i, letter in letters.items() if letter is not None}
+    later.update({i: following for i, following in again.items() if _has_id(path, following)})
+    left = [index for index in left if index not in later]
+    states = {} if read_policy(path) is not None else _found_states(agent, path, part, left)
+    for index in left:
+        if index in again and not os.path.exists(_file(path, again[index], "refused")):
+            fates[index] = ("wait", [])  # whoever has the secrets of the run submits it
+        else:
+            over = index not in states or states[index][0].phase == "finished"
+            fates[index] = ("failed", []) if over else waits
+    return later
+
+
+def moved_name(token: str, index: int) -> str:
+    """The name of the part in which a call of another one goes on, behind what it waits for."""
+    return f"{token}m{index}"
+
+
+def _has_id(path: str, token: str) -> bool:
+    return os.path.exists(_file(path, token, "id"))

@@ -17,11 +17,13 @@ class UpstreamResult(Exception):
 
     run = ""
     index = 0
+    #: The call whose value was asked for; `run` and `index` may be one that it returned.
+    asked = ("", 0)
     #: Calls that a workflow returned and that have no value yet.
     returned = ()  # type: Tuple[Tuple[str, int], ...]
 
 
-class _Values:
+class Values:
     """The values of upstream runs; each run's segments are read once, however many are wanted."""
 
     def __init__(self, base: str) -> None:
@@ -31,6 +33,7 @@ class _Values:
         self._runs = {}  # type: Dict[str, Dict[int, rundir.Record]]
 
     def get(self, run: str, index: int) -> Any:
+        """The value of a call."""
         path = os.path.join(self._base, run)
         found = self.ready(run, index)
         payload = rundir.load_payload(path, found, self._trusted(path))
@@ -56,10 +59,12 @@ class _Values:
         if missing:
             lacking = UpstreamResult("{} has no value for call {}".format(*missing[0]))
             (lacking.run, lacking.index), lacking.returned = missing[0], tuple(missing)
+            lacking.asked = (run, index)
             raise lacking
         return found
 
     def find(self, run: str, index: int) -> rundir.Record:
+        """The record of a value, whatever else belongs into it."""
         path = os.path.join(self._base, run)
         if run not in self._runs:
             from slurm.runner.batches import item_records
@@ -74,7 +79,7 @@ class _Values:
         found = self._runs[run].get(index)
         if found is None:
             error = UpstreamResult(f"{run} has no value for call {index}: it did not succeed")
-            error.run, error.index = run, index
+            (error.run, error.index) = error.asked = (run, index)
             raise error
         return found
 
@@ -86,7 +91,7 @@ _fixed = {}  # type: Dict[Tuple[str, int], Any]
 _ATOMS = (int, float, complex, bool, str, bytes, type(None), type, range, type(os.path.join))
 
 
-def _load(blob: Any, run: str, values: _Values, update: bool = True) -> Any:
+def _load(blob: Any, run: str, values: Values, update: bool = True) -> Any:
     made = {}  # type: Dict[int, Any]
 
     def find(pid: Any) -> Any:
@@ -108,7 +113,7 @@ def _load(blob: Any, run: str, values: _Values, update: bool = True) -> Any:
     return loads(blob, update, find)
 
 
-def _shared(run: str, number: int, values: _Values) -> Any:
+def _shared(run: str, number: int, values: Values) -> Any:
     """An object that many calls of a map share: each gets it as it was sent, as in a job alone."""
     key = (run, number)
     if key in _fixed:
@@ -130,13 +135,13 @@ def _is_fixed(value: Any) -> bool:
 
 def load_arguments(blob: Any, run: str, base: str) -> Tuple[List[Any], Dict[str, Any]]:
     """Positional and keyword arguments of one call."""
-    loaded = _load(blob, run, _Values(base))
+    loaded = _load(blob, run, Values(base))
     return loaded[0], loaded[1]
 
 
 def argument_loader(run: str, base: str) -> Callable[[Any], Tuple[List[Any], Dict[str, Any]]]:
     """What loads the arguments of many calls; each upstream run is read once for all of them."""
-    values = _Values(base)
+    values = Values(base)
 
     def load(blob: Any) -> Tuple[List[Any], Dict[str, Any]]:
         loaded = _load(blob, run, values)
@@ -154,7 +159,7 @@ def common_loader(run: str, base: str) -> Callable[[], Dict[str, Any]]:
     """What gives each call of a map the keyword arguments that all have in common."""
     if not os.path.exists(os.path.join(run, rundir.SHARED)):
         return dict
-    values = _Values(base)
+    values = Values(base)
     common = _shared(run, 0, values)
     if all(map(_is_fixed, common.values())):
         return lambda: common

@@ -14,7 +14,9 @@ BATCH = "batch"
 PACK = "pack"
 
 # Each item has one word in the table: its kind in the upper bits, the length of its bytes below.
-VALUE, TROUBLE, ELSEWHERE = 0, 1 << 30, 2 << 30
+# WAITS is never written: between worker and parent its bytes name the call whose value it lacks.
+VALUE, TROUBLE, ELSEWHERE, WAITS = 0, 1 << 30, 2 << 30, 3 << 30
+KIND = 3 << 30
 LENGTH = (1 << 30) - 1
 
 _HEAD = struct.Struct("<I")

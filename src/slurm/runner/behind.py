@@ -1,68 +1,121 @@
 """A call that began before a value it needs is there goes behind the job that will bring it."""
 
-import json
 import os
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple, TypeVar
 
 from slurm import rundir
 from slurm.api import retries
-from slurm.runner.arguments import UpstreamResult
+from slurm.api.agent_error import AgentError
+from slurm.api.run_files import metadata
+from slurm.runner.arguments import UpstreamResult, Values
 from slurm.runner.retry import agent_here
+from slurm.runner.run import LACKING, Postponed, Refused
+
+#: Ways in which the scheduler fails that pass, and how long that is waited for.
+_PASSING, PATIENCE = ("timeout", "unreachable", "limit"), 480.0
+LOOK = "see whether the scheduler takes jobs from this node: slurm doctor"
+T = TypeVar("T")
+#: A call of a run: the run's path below the base directory, and the index.
+Call = Tuple[str, int]
 
 
-def go_behind(run: str, who: rundir.Identity, lacking: UpstreamResult) -> Optional[bool]:
-    """Whether the call has to wait, and was submitted anew behind what it waits for.
+def postpone(run: str, who: rundir.Identity, lacking: UpstreamResult) -> None:
+    """Submit this call again behind what it waits for, and end; or refuse it.
 
-    None: the value has appeared meanwhile. False: nothing will bring it any more.
+    It returns where the value may be there by now.
     """
-    base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-    if not lacking.returned and not _is_retried(os.path.join(base, lacking.run)):
-        return False
-    agent = agent_here()
-    if lacking.returned:
-        found = _jobs_returned(agent, lacking.returned)
-    else:
-        found = _jobs_retried(agent, lacking.run, lacking.index)
-    if found is None:
-        return None
-    if found and who.rank == 0:
-        token = os.environ["SLURM_SDK_PART"]
-        retries.move(agent, os.path.relpath(run, agent.base), token, who.index, sorted(set(found)))
-    return bool(found)
-
-
-def _is_retried(upstream: str) -> bool:
-    try:
-        with open(os.path.join(upstream, rundir.METADATA)) as f:
-            return bool(json.load(f).get("returns"))
-    except (OSError, ValueError):
-        return False
-
-
-def _jobs_retried(agent: Any, upstream: str, index: int) -> Optional[List[str]]:
-    """The jobs in which a failed upstream is tried again; None: it has its value now."""
-    became, jobs = retries.what_became_of(agent, upstream, index)
-    return None if became == "ready" else [] if became == "failed" else list(jobs)
-
-
-def _jobs_returned(agent: Any, missing: Sequence[Tuple[str, int]]) -> Optional[List[str]]:
-    """The open ones of the jobs that a workflow returned; None: a value has appeared meanwhile.
-
-    A job that takes a workflow's value begins when the workflow has ended; what it returned may
-    still run then.
-    """
-    # One call of each part stands for all: the others are looked at when the part is over.
-    parts: Dict[Tuple[str, str], int] = {}
-    for below, number in missing:
-        parts.setdefault((below, retries.first_token(agent.path(below), number)), number)
-    jobs: List[str] = []
-    for (below, _), number in parts.items():
-        became, ids = retries.what_became_of(agent, below, number)
-        if became == "failed":
-            return []
-        jobs += ids if became == "wait" else []
+    (jobs,) = _patiently(lambda: _bringers(agent_here(), [lacking]))
+    if jobs is None:
+        return
     if not jobs:
+        raise Refused("UpstreamFailed", str(lacking), LACKING) from lacking
+    if who.rank == 0:
+        move(run, who, set(jobs))
+    raise Postponed
+
+
+def move(run: str, who: rundir.Identity, behind: Set[str]) -> None:
+    """Submit this job's part of a run again, behind other jobs."""
+    agent, token = agent_here(), os.environ["SLURM_SDK_PART"]
+    name = os.path.relpath(run, agent.base)
+    refused = _patiently(lambda: retries.move(agent, name, token, who.index, sorted(behind)))
+    if refused:
+        raise Refused(
+            "SubmitRefused",
+            f"what it needs still runs, and a job behind that was refused: {refused}",
+            "submit the run again when that is over",
+        )
+
+
+def _patiently(act: Callable[[], T]) -> T:
+    """What the scheduler answers; it may be away, or have no room for another job, for a while."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return act()
+        except AgentError as error:
+            if error.kind not in _PASSING or time.monotonic() > deadline:
+                why = "; ".join([str(error), *error.evidence])
+                raise Refused("SchedulerUnreachable", why, error.hint or LOOK) from error
+        time.sleep(2)
+
+
+def may_come(base: str, lacking: UpstreamResult) -> bool:
+    """Whether a job that is not over may bring the value; a run tells once for all its calls."""
+    upstream = os.path.join(base, lacking.run)
+    if upstream not in _returning:
+        _returning[upstream] = bool(metadata(upstream).get("returns"))
+    return bool(lacking.returned) or _returning[upstream]
+
+
+_returning = {}  # type: Dict[str, bool]
+
+
+def look(base: str, asked: Sequence[Call]) -> Dict[Call, Optional[List[str]]]:
+    """The jobs that will bring the values of calls: [] where none will, None where it is there."""
+    values = Values(base)
+    found, lacking = {}, {}  # type: Dict[Call, Optional[List[str]]], Dict[Call, UpstreamResult]
+    for call in asked:
+        try:
+            values.ready(*call)
+            found[call] = None
+        except UpstreamResult as error:
+            lacking[call] = error
+    if lacking:
+        jobs = _patiently(lambda: _bringers(agent_here(), list(lacking.values())))
+        found.update(dict(zip(lacking, jobs)))  # noqa: B905 - Python 3.8 has no strict=
+    return found
+
+
+def _bringers(agent: Any, lacking: Sequence[UpstreamResult]) -> List[Optional[List[str]]]:
+    """The jobs that bring what each lacks; []: none will. None: it may be there by now."""
+    wanted = [_calls(agent, one) if may_come(agent.base, one) else [] for one in lacking]
+    runs = {}  # type: Dict[str, Set[int]]
+    for run, index in {call for calls in wanted for call in calls}:
+        runs.setdefault(run, set()).add(index)
+    became = {run: retries.what_became_of(agent, run, indexes) for run, indexes in runs.items()}
+    found = [_jobs([became[run][index] for run, index in calls]) for calls in wanted]
+    if None in found:
         time.sleep(1)  # a value has appeared, or a part of a long map waits to be submitted
-        return None
-    return jobs
+    return found
+
+
+def _jobs(fates: Sequence[retries.Fate]) -> Optional[List[str]]:
+    if not fates or any(became == "failed" for became, _ in fates):
+        return []
+    return [job for became, jobs in fates if became == "wait" for job in jobs] or None
+
+
+def _calls(agent: Any, lacking: UpstreamResult) -> List[Call]:
+    """The calls to ask about: what a workflow returned may still run when it has ended itself.
+
+    One call of each part stands for all: the others are looked at when the part is over.
+    """
+    if not lacking.returned:
+        return [(lacking.run, lacking.index)]
+    about = {run: metadata(agent.path(run)) for run in {run for run, _ in lacking.returned}}
+    parts = {}  # type: Dict[Tuple[str, str], int]
+    for run, number in lacking.returned:
+        parts.setdefault((run, retries.first_token(about[run], number)), number)
+    return [(run, number) for (run, _), number in parts.items()]

@@ -1,25 +1,25 @@
 """Runs one element of a packed map: hands ranges of its items to warm workers, records outcomes."""
 
-import json
 import os
 import select
 import signal
 import sys
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.importing import Importing
 from slurm.runner import batches
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
+from slurm.runner.board import MOST, Call
 from slurm.runner.cache import announce
 from slurm.runner.memory import OomCounter
 from slurm.runner.ranges import Queue
 from slurm.runner.retry import is_retried_for_memory
 from slurm.runner.trouble import trouble
 from slurm.runner.usage import Usage
-from slurm.runner.workers import MOST, SETTLED, Calls, Worker
+from slurm.runner.waiting import Waiting
+from slurm.runner.workers import SETTLED, Calls, Worker, calls_there, exit_code, how_it_ended
 
 #: An item that was under way when its worker died is tried again so often, each time alone.
 RETRIES = 2
@@ -44,8 +44,11 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     first, stop = who.index * size, min(items, (who.index + 1) * size)
     try:
         over = earlier_outcomes(run, first, stop) if _may_have_run(who) else {}
-        calls = load_calls(run, who)
+        calls = calls_there(run, who)
         announce(run, first, stop)
+    except runner.Postponed:
+        runner.say(runner.GOES_ON)
+        return 0
     except BaseException as error:  # noqa: BLE001 - what keeps the pack from starting is its outcome
         _, header, payload, _ = trouble(error)
         header.update(outcome=rundir.ERROR, rest=True)
@@ -57,6 +60,8 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         with usage:
             pack.work()
         pack.sync()
+    except runner.Refused as error:
+        pack.refused = error
     except OSError as error:
         runner.say(f"slurm-sdk: the results could not be written: {error}\n")
         return rundir.EXIT_NOT_WRITTEN
@@ -64,6 +69,9 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
         pack.end()
     if pack.code is not None:
         return pack.code
+    if pack.waiting.moved:
+        runner.say(runner.GOES_ON)
+        return 0
     header, code = pack.summary(stop - first)
     header["usage"] = usage.report()
     return runner.record(run, who, batches.PACK, header, b"", code)
@@ -84,26 +92,6 @@ def earlier_outcomes(run: str, first: int, stop: int) -> Dict[int, bool]:
     return found
 
 
-def load_calls(run: str, who: rundir.Identity) -> Calls:
-    """The function and what all its calls have in common, loaded before the workers are forked."""
-    try:
-        rundir.check_private(run, os.stat(run))
-        header, pickled = rundir.read_function(run)
-        rundir.ArgumentFile(run)
-    except (rundir.Untrusted, OSError, ValueError) as error:
-        raise runner.Refused("UntrustedRun", str(error), "submit the run again") from error
-    runner.extend_path(header)
-    with Importing(header["target"].partition(":")[0]):
-        function = runner.get_function(header, pickled)
-    from slurm.runner.arguments import common_loader
-
-    common = common_loader(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
-    function = runner.hooked(function, run, who, header)
-    with open(os.path.join(run, rundir.METADATA)) as f:
-        retry = json.load(f).get("item_retry")
-    return Calls(run, who, function, common, header.get("context"), retry)
-
-
 class Pack:
     """The parent of the workers: it runs no code of the user, so it outlives every item."""
 
@@ -118,6 +106,9 @@ class Pack:
         self._stillborn = 0
         self._lost = ""
         self._starved: List[int] = []  # items that are left to a job with more memory
+        self.waiting = Waiting()
+        #: Why items that wait cannot be left to another job.
+        self.refused: Optional[runner.Refused] = None
         self._signals: List[int] = []
         self._passed_on = 0
         self._dirty = False
@@ -130,6 +121,21 @@ class Pack:
     # ---- the loop -------------------------------------------------------------------------------
 
     def work(self) -> None:
+        """Do all items; those that wait are left to a job behind what they wait for."""
+        self._work_off()
+        while self.waiting and not (self._ending or self.queue.left or self._starved):
+            if self.waiting.look(self.calls, self.queue):
+                self._dismiss()  # what the workers have read of other runs is old
+                self._work_off()
+            elif not self._ending:
+                self.waiting.move(self.calls)
+                return
+
+    @property
+    def _ending(self) -> bool:
+        return self._stopping or self.code is not None
+
+    def _work_off(self) -> None:
         """Hand out ranges until no item is left, or the job has to end."""
         while True:
             self._hand_out()
@@ -199,11 +205,11 @@ class Pack:
             self._doubt(at, status)
         else:
             self._stillborn += 1
-            self._lost = _how(status)
+            self._lost = how_it_ended(status)
             self.queue.give_back(at, stop)
 
     def _doubt(self, index: int, status: Optional[int]) -> None:
-        if _exit_code(status) == rundir.EXIT_NOT_WRITTEN:
+        if exit_code(status) == rundir.EXIT_NOT_WRITTEN:
             self.code = rundir.EXIT_NOT_WRITTEN
         if status is not None and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGTERM:
             self._await_term()
@@ -213,7 +219,7 @@ class Pack:
         kills = self._oom.kills()
         memory, self._kills = kills > self._kills, kills
         ways = self._deaths.setdefault(index, [])
-        ways.append(_how(status) + (" for want of memory" if memory else ""))
+        ways.append(how_it_ended(status) + (" for want of memory" if memory else ""))
         runner.say(f"slurm-sdk: a worker {ways[-1]} while it worked on item {index}\n")
         if len(ways) <= RETRIES:
             self.queue.suspect(index)
@@ -241,9 +247,18 @@ class Pack:
 
     # ---- what is written ------------------------------------------------------------------------
 
-    def _write(self, first: int, count: int, failed: int, payload: bytes) -> None:
+    def _write(
+        self,
+        first: int,
+        count: int,
+        failed: int,
+        payload: bytes,
+        waits: Sequence[Tuple[int, Call]] = (),
+    ) -> None:
         if not count:
             return
+        for number, call in waits:
+            self.waiting.add(first + number, call)
         self.failed += failed
         header: Dict[str, Any] = {"first": first, "count": count, "python": _PYTHON}
         # No rank: the name of a file that it may need differs from those of its items.
@@ -294,7 +309,7 @@ class Pack:
             "workers": self._wanted,
             "seconds": round(time.monotonic() - self._began, 6),
         }
-        if self.queue.left or self._starved:
+        if self._left or self._starved:
             header.update(self._unfinished(), outcome=rundir.ERROR, rest=True)
         elif self.failed:
             header.update(
@@ -306,7 +321,9 @@ class Pack:
             return header, 0
         return header, 1
 
-    def _unfinished(self) -> Dict[str, str]:
+    def _unfinished(self) -> Dict[str, Any]:
+        if self.refused is not None:
+            return trouble(self.refused)[1]
         if self._stillborn >= STILLBORN:
             return {
                 "error": "WorkerDied",
@@ -314,7 +331,7 @@ class Pack:
                 f"{self._lost}",
                 "hint": "its log may say why",
             }
-        if not self.queue.left:
+        if self._starved and not self.queue.left:
             return {
                 "error": "JobOutOfMemory",
                 "message": f"the memory did not suffice for {len(self._starved)} of its items",
@@ -322,7 +339,7 @@ class Pack:
             }
         return {
             "error": "TimeLimitReached",
-            "message": f"{self.queue.left} items were not begun: the time limit was near",
+            "message": f"{self._left} items were not begun: the time limit was near",
             "hint": "ask for more time, or for fewer items per job with pack=",
         }
 
@@ -347,8 +364,16 @@ class Pack:
 
     def end(self) -> None:
         """End the workers; those that are idle leave by themselves."""
-        if self._stopping and self.queue.left and self.code is None:
+        if self._stopping and self._left and self.code is None and not self.waiting.moved:
             self.code = 128 + int(signal.SIGTERM)
+        self._dismiss()
+
+    @property
+    def _left(self) -> int:
+        """How many items have no outcome."""
+        return self.queue.left + len(self.waiting)
+
+    def _dismiss(self) -> None:
         for worker in self._workers:
             worker.close()
         until = time.monotonic() + 2
@@ -361,20 +386,3 @@ class Pack:
 
 
 _PYTHON = "{}.{}.{}".format(*sys.version_info[:3])
-
-
-def _exit_code(status: Optional[int]) -> Optional[int]:
-    return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
-
-
-def _how(status: Optional[int]) -> str:
-    """How a worker ended, as the rest of a sentence."""
-    if status is None:
-        return "died"
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
-        try:
-            return f"was killed by {signal.Signals(number).name}"
-        except ValueError:
-            return f"was killed by signal {number}"
-    return f"ended with exit code {os.WEXITSTATUS(status)}"

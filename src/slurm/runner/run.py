@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 #: What to do about a call that lacks the value of another one.
 LACKING = "look at that job, mend it and submit again"
+#: What the log says of one that had to wait.
+GOES_ON = "slurm-sdk: what this needs still runs; it goes on in a job behind that\n"
 
 
 class Refused(Exception):
@@ -66,7 +68,7 @@ def main(argv: List[str]) -> int:
         with Beat(run), Usage() as usage:
             kind, header, payload, code = outcome(run, who)
     except Postponed:
-        say("slurm-sdk: what this needs still runs; it goes on in a job behind that\n")
+        say(GOES_ON)
         return 0
     header["oom"] = oom.kills()
     header["stopped"] = signals.stopped()
@@ -202,18 +204,14 @@ def call_arguments(run: str, who: rundir.Identity, blob: Any) -> Tuple[List[Any]
     from slurm.runner.arguments import UpstreamResult, load_arguments, load_common
 
     base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-    try:
-        args, kwargs = load_arguments(blob, run, base)
-        return args, dict(load_common(run, base), **kwargs)
-    except UpstreamResult as error:
-        from slurm.runner.behind import go_behind
+    while True:
+        try:
+            args, kwargs = load_arguments(blob, run, base)
+            return args, dict(load_common(run, base), **kwargs)
+        except UpstreamResult as error:
+            from slurm.runner.behind import postpone
 
-        waits = go_behind(run, who, error) if error.run else False
-        if waits:
-            raise Postponed from error
-        if waits is None:  # the value has appeared meanwhile
-            return call_arguments(run, who, blob)
-        raise Refused("UpstreamFailed", str(error), LACKING) from error
+            postpone(run, who, error)
 
 
 def hooked(function: Any, run: str, who: rundir.Identity, header: Dict[str, Any]) -> Any:

@@ -1,80 +1,49 @@
 """A warm worker of a packed map: a forked process that calls the function for ranges of items."""
 
 import contextlib
-import mmap
+import json
 import os
 import pickle
 import signal
 import struct
 import sys
 import time
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from slurm import rundir
 from slurm.importing import Importing
 from slurm.runner import batches, signals
-from slurm.runner.run import LACKING, Refused, kept, say, settle
+from slurm.runner.arguments import UpstreamResult, argument_loader, common_loader
+from slurm.runner.board import BEGUN, DATA, DONE, LIMIT, Board, Call
+from slurm.runner.run import (
+    LACKING,
+    Refused,
+    extend_path,
+    get_function,
+    hooked,
+    kept,
+    say,
+    settle,
+)
 from slurm.runner.trouble import trouble
 from slurm.runner.values import loads
 
-#: A range has at most so many items, and ends after so many seconds or bytes, whichever is first.
-MOST, LONGEST = 16384, 0.1
-_DATA = 768 << 10
+#: A range ends after so many seconds, or when its outcomes fill the board.
+LONGEST = 0.1
 #: After so many seconds two processes surely see what the other wrote to shared memory.
 SETTLED = 0.05
 #: A value that is larger is written by the worker itself, as a record of its own.
 LARGE = 256 << 10
 
-_COUNTERS = 64
 _ORDER = struct.Struct("=QQ")
-_BEGUN, _DONE, _LIMIT = 0, 1, 2
 
 
-class Board:
-    """Memory that a worker shares with its parent: what it has finished outlives it.
+class Waits(Exception):
+    """An item lacks the value of a call that may still come."""
 
-    The bytes of an item are there before its word in the table, and that before the count.
-    """
-
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, _COUNTERS + 4 * MOST + _DATA)
-        view = memoryview(self._memory)
-        self.counters = view[:_COUNTERS].cast("Q")
-        self.words = view[_COUNTERS : _COUNTERS + 4 * MOST].cast("I")
-        self.data = view[_COUNTERS + 4 * MOST :]
-
-    def clear(self, limit: int) -> None:
-        """Begin a new range of so many items."""
-        self.counters[_BEGUN] = self.counters[_DONE] = 0
-        self.counters[_LIMIT] = limit
-
-    @property
-    def begun(self) -> int:
-        """How many items of the range were begun."""
-        return int(self.counters[_BEGUN])
-
-    @property
-    def done(self) -> int:
-        """How many of them have an outcome here."""
-        return int(self.counters[_DONE])
-
-    @property
-    def limit(self) -> int:
-        """How many items of the range may be begun; the parent lowers it to take the rest back."""
-        return int(self.counters[_LIMIT])
-
-    @limit.setter
-    def limit(self, value: int) -> None:
-        self.counters[_LIMIT] = value
-
-    def take(self, start: int) -> Tuple[int, int, bytes]:
-        """The outcomes from `start` on: how many, how many failed, and the payload of a batch."""
-        done = self.done
-        before = sum(word & batches.LENGTH for word in self.words[:start])
-        words = self.words[start:done]
-        used = before + sum(word & batches.LENGTH for word in words)
-        failed = sum(1 for word in words if word & batches.TROUBLE)
-        return done - start, failed, batches.encode_batch(words, bytes(self.data[before:used]))
+    def __init__(self, call: Call) -> None:
+        super().__init__(call)
+        self.call = call
 
 
 class Stop:
@@ -113,11 +82,10 @@ class Calls:
         self.stop = Stop()
         self._inject = inject
         self._arguments = rundir.ArgumentFile(run)
-        base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
-        from slurm.runner.arguments import UpstreamResult, argument_loader
-
+        #: Calls that are known to bring no value.
+        self.failed: Set[Call] = set()
+        self.base = base = os.environ.get("SLURM_SDK_BASE", os.path.dirname(run))
         self._load = argument_loader(run, base)
-        self._lacking = UpstreamResult
 
     @property
     def graceful(self) -> bool:
@@ -133,7 +101,9 @@ class Calls:
             # `Q` is the code of a reference to a job or to a shared object; most calls have none.
             try:
                 loaded = self._load(blob) if rundir.names(blob, b"Q") else loads(blob, update=True)
-            except self._lacking as error:
+            except UpstreamResult as error:
+                if error.asked not in self.failed and self._may_come(error):
+                    raise Waits(error.asked) from None
                 raise Refused("UpstreamFailed", str(error), LACKING) from error
             args, kwargs = loaded[0], loaded[1]
             if self.common is not dict:
@@ -141,6 +111,11 @@ class Calls:
         if self._inject:
             self._add_context(index, args, kwargs)
         return args, kwargs
+
+    def _may_come(self, lacking: Any) -> bool:
+        from slurm.runner.behind import may_come
+
+        return may_come(self.base, lacking)
 
     def _add_context(self, index: int, args: List[Any], kwargs: Dict[str, Any]) -> None:
         from slurm.context import JobContext
@@ -154,6 +129,35 @@ class Calls:
             args.insert(position, context)
         else:
             kwargs[name] = context
+
+
+def calls_there(run: str, who: rundir.Identity) -> Calls:
+    """The calls, once the values are there that all of them need."""
+    while True:
+        try:
+            return _load_calls(run, who)
+        except UpstreamResult as error:
+            from slurm.runner.behind import postpone
+
+            postpone(run, who, error)
+
+
+def _load_calls(run: str, who: rundir.Identity) -> Calls:
+    """The function and what all its calls have in common, loaded before the workers are forked."""
+    try:
+        rundir.check_private(run, os.stat(run))
+        header, pickled = rundir.read_function(run)
+        rundir.ArgumentFile(run)
+    except (rundir.Untrusted, OSError, ValueError) as error:
+        raise Refused("UntrustedRun", str(error), "submit the run again") from error
+    extend_path(header)
+    with Importing(header["target"].partition(":")[0]):
+        function = get_function(header, pickled)
+    common = common_loader(run, os.environ.get("SLURM_SDK_BASE", os.path.dirname(run)))
+    function = hooked(function, run, who, header)
+    with open(os.path.join(run, rundir.METADATA)) as f:
+        retry = json.load(f).get("item_retry")
+    return Calls(run, who, function, common, header.get("context"), retry)
 
 
 class Worker:
@@ -240,6 +244,24 @@ class Worker:
             os.kill(self.pid, number)
 
 
+def exit_code(status: Optional[int]) -> Optional[int]:
+    """The exit code of a worker that ended by itself."""
+    return os.WEXITSTATUS(status) if status is not None and os.WIFEXITED(status) else None
+
+
+def how_it_ended(status: Optional[int]) -> str:
+    """How a worker ended, as the rest of a sentence."""
+    if status is None:
+        return "died"
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            return f"was killed by {signal.Signals(number).name}"
+        except ValueError:
+            return f"was killed by signal {number}"
+    return f"ended with exit code {os.WEXITSTATUS(status)}"
+
+
 def _serve(calls: Calls, board: Board, orders: int, answers: int) -> None:
     """The life of a worker: one range after the other until its parent has no more."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -262,9 +284,9 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
     clock = time.monotonic
     until, at = clock() + LONGEST, 0
     for number, index in enumerate(range(first, stop)):
-        counters[_BEGUN] = number + 1
-        if number >= counters[_LIMIT]:
-            counters[_BEGUN] = number
+        counters[BEGUN] = number + 1
+        if number >= counters[LIMIT]:
+            counters[BEGUN] = number
             return
         kind = batches.VALUE
         try:
@@ -272,6 +294,8 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             value = function(*args, **kwargs)
             if hasattr(type(value), "__await__"):
                 value = settle(value)
+        except Waits as error:
+            kind, blob = batches.WAITS, json.dumps(error.call).encode()
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
             kind, blob = _encoded(_tried_again(calls, index, trouble(error)))
         else:
@@ -281,9 +305,9 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             kind, blob = batches.ELSEWHERE, b""
         data[at : at + len(blob)] = blob
         words[number] = kind | len(blob)
-        counters[_DONE] = number + 1
+        counters[DONE] = number + 1
         at += len(blob)
-        if clock() > until or at > _DATA - LARGE or calls.stop.signal is not None:
+        if clock() > until or at > DATA - LARGE or calls.stop.signal is not None:
             return
 
 
