@@ -90,7 +90,7 @@ def test_items_that_need_nothing_are_done_before_the_others_wait(
 ) -> None:
     flow, one = returning(2, str(tmp_path)), noting(tmp_path)
     array = task(lambda x, more: x, job_name="first").map([(i, 0) for i in range(2)])
-    mixed = one.map([(0, array[0]), (1, array[1]), (2, task(sum)(flow)), (3,)], pack=4)
+    mixed = one.map([(0, array[0]), (1, array[1]), (2, add(0, flow)), (3,)], pack=4)
     assert mixed.results(WAIT) == [0, 2, 12, 3]
     assert seen(tmp_path) == [0, 1, 2, 3], "an item ran twice"
 
