@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import json
 import logging
 import ssl
@@ -24,6 +23,7 @@ from slurm.bridge.admission import (
     validate,
 )
 from slurm.bridge.certificates import Certificate, CertificateSecret, load, read_files
+from slurm.bridge.doors import MOST, Door, Room, answered
 from slurm.bridge.kube import APPLY, STRATEGIC, Kube, KubeError
 from slurm.bridge.kube_types import Node
 from slurm.bridge.manifests import (
@@ -69,12 +69,12 @@ class Webhook:
         self._bridge, self._url, self._nodes = bridge, url, nodes
         self._owners = Owners(kube)
         self._policy = ""
-        self._large = asyncio.Semaphore(_LARGE_AT_A_TIME)
+        self._large, self._small = Room(_LARGE_AT_A_TIME), Room(MOST)
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ready = asyncio.Event()
         app = web.Application(client_max_size=8 * 1024 * 1024)
         app.add_routes([web.post("/mutate", self._mutate), web.post("/validate", self._validate)])
-        self._runner = web.AppRunner(app, access_log=None)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=_PATIENCE_S)
 
     async def run(self) -> None:
         """Serve until cancelled, with a certificate that is renewed."""
@@ -88,22 +88,24 @@ class Webhook:
                 await asyncio.sleep(1.0)
         load(self._tls, certificate)
         await self._runner.setup()
+        assert self._runner.server is not None
+        door = Door(self._runner.server, self._tls, MOST)
+        port = self._settings.webhook_port
         try:
-            site = web.TCPSite(
-                self._runner, port=self._settings.webhook_port, ssl_context=self._tls
-            )
-            await site.start()
-            self.ready.set()
-            since = 0.0
-            while True:
-                await asyncio.sleep(_LOOK_S)
-                since += _LOOK_S
-                changed = self._policy != failure_policy(self._settings, self._nodes())
-                if since >= _RENEW_S or changed:
-                    since = 0.0
-                    await self._renew()
+            await asyncio.gather(door.serve(port, self.ready.set), self._keep_current())
         finally:
             await self._runner.cleanup()
+
+    async def _keep_current(self) -> None:
+        """Renew the certificate in time, and the registration where nodes ask for another."""
+        since = 0.0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            since += _LOOK_S
+            changed = self._policy != failure_policy(self._settings, self._nodes())
+            if since >= _RENEW_S or changed:
+                since = 0.0
+                await self._renew()
 
     async def _renew(self) -> None:
         try:
@@ -177,17 +179,14 @@ class Webhook:
         return await self._owners.daemon(asked_for.namespace, _made(asked_for))
 
     async def _body(self, request: web.Request) -> bytes | None:
-        """The question, or None where it is late.
+        """The question, or None where it is late or made room.
 
-        Anybody in the network may send some: large ones wait for each other. No error of it is
+        Anybody in the network may send some: of large ones few are in memory. No error of it is
         kept, for it would keep what has come so far.
         """
         small = request.content_length is not None and request.content_length <= _SMALL
-        async with contextlib.nullcontext() if small else self._large:
-            try:
-                return await asyncio.wait_for(request.read(), _PATIENCE_S)
-            except asyncio.TimeoutError:
-                return None
+        room = self._small if small else self._large
+        return await room.hold(request.remote or "", request.read(), _PATIENCE_S)
 
     async def _answer(
         self, request: web.Request, decide: Callable[[Request], Awaitable[Answer]]
@@ -209,6 +208,7 @@ class Webhook:
             answer = Answer(False, "slurm bridge: its owners were not read in time; try again")
         except SlurmError as error:
             answer = Answer(False, f"slurm bridge: {error.message}")
+        answered(request)
         self._metrics.admissions.labels(answer="yes" if answer.allowed else "no").inc()
         return web.json_response(_review(asked_for.uid, answer))
 
