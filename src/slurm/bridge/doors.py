@@ -133,9 +133,7 @@ class Door:
         guest = Guest(peer, task.cancel)
         self._room.enter(guest)
         loop = asyncio.get_running_loop()
-        handler = _Connection(
-            self._server, loop=loop, access_log=None, lingering_time=0, read_bufsize=_AHEAD
-        )
+        handler = _Connection(self._server, loop=loop, lingering_time=0, read_bufsize=_AHEAD)
         handler.guest, handler.gone = guest, lambda: self._room.leave(guest)
         try:
             made = loop.connect_accepted_socket(
