@@ -58,16 +58,17 @@ $(BIN)/python:
 	  echo "$(PYTHON) cannot make a virtual environment" >&2; \
 	  echo "  fix: on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
 
-# pip of a new environment may be too old for dependency groups, hence the upgrade.
-$(VENV)/.installed: $(BIN)/python pyproject.toml $(LOCK)
+# Every file that an index gives is compared with its hash, also those that build the package.
+BY_HASH := -m pip install --quiet --require-hashes
+$(VENV)/.installed: $(BIN)/python pyproject.toml requirements/base.txt requirements/build.txt
 	@echo "installing into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	@$(BIN)/python -m pip install --quiet -c $(LOCK) -e .
+	@$(BIN)/python $(BY_HASH) -r requirements/base.txt -r requirements/build.txt
+	@$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.installed
+$(VENV)/.dev: $(VENV)/.installed $(LOCK)
 	@echo "installing the tools for tests into $(VENV)"
-	@$(BIN)/python -m pip install --quiet -c $(LOCK) --group dev
+	@$(BIN)/python $(BY_HASH) -r $(LOCK)
 	@touch $@
 
 packages:  ## Slurm, munge, MariaDB, sshd and podman for the tests (installs on Debian and Ubuntu as root)
@@ -195,19 +196,22 @@ lint-workflows: dev  ## what GitHub reads: actionlint, and the schema of each fi
 	@hack/lint-workflows
 
 # Pins that still fit stay; UPGRADE=--upgrade takes the newest of everything.
-lock: dev  ## pin what pyproject.toml names, for every Python, in requirements/dev.txt
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --all-extras \
-	  --group dev --custom-compile-command "make lock" $(UPGRADE) pyproject.toml -o $(LOCK)
-	@$(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --no-header \
-	  --all-extras --generate-hashes -c $(LOCK) pyproject.toml -o requirements/runtime.txt
-	@printf 'bandit\ncyclonedx-bom\npip-audit\n' | $(BIN)/uv pip compile --quiet --universal \
-	  --python-version 3.10 --no-annotate --no-header --generate-hashes $(UPGRADE) - \
+lock: dev  ## pin what pyproject.toml names, for every Python and by hash, in requirements/
+	@$(PIN) --all-extras --group dev --custom-compile-command "make lock" $(UPGRADE) \
+	  pyproject.toml -o $(LOCK)
+	@$(PIN) --no-header --all-extras -c $(LOCK) pyproject.toml -o requirements/runtime.txt
+	@$(PIN) --no-header -c $(LOCK) pyproject.toml -o requirements/base.txt
+	@$(PIN) --no-header --extra bridge -c $(LOCK) pyproject.toml -o requirements/bridge.txt
+	@printf 'hatchling\neditables\n' | $(PIN) --no-header -c $(LOCK) $(UPGRADE) - \
+	  -o requirements/build.txt
+	@printf 'bandit\ncyclonedx-bom\npip-audit\n' | $(PIN) --no-header $(UPGRADE) - \
 	  -o requirements/audit.txt
 	@$(BIN)/python hack/pin-uv
+PIN := $(BIN)/uv pip compile --quiet --universal --python-version 3.10 --no-annotate --generate-hashes
 
 dist: dev  ## build the sdist and the wheel into dist/; TAG=v1.2.3 has to be the version
 	rm -rf dist
-	$(BIN)/uv build --quiet
+	$(BIN)/uv build --quiet --require-hashes --build-constraints requirements/build.txt
 	@[ -z "$(TAG)" ] || [ -e "dist/slurm_sdk-$(TAG:v%=%)-py3-none-any.whl" ] || { \
 	  echo "the tag $(TAG) is not the version in src/slurm/__init__.py; built: $$(ls dist)" >&2; \
 	  exit 1; }
@@ -230,13 +234,13 @@ $(AUDIT)/.installed: requirements/audit.txt $(BIN)/python
 audit: $(AUDIT)/.installed  ## known holes in what we depend on, and what bandit says of our code
 	$(AUDIT)/bin/bandit -q -r src -ll -s B102,B108,B301,B307,B310,B403,B608
 	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
-	$(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps -r $(LOCK)
+	$(AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes -r $(LOCK)
 	@for module in kubernetes charts; do \
 	  (cd tests/bridge/$$module && go run golang.org/x/vuln/cmd/govulncheck@$(VULN) -scan module); \
 	done
 
 wheel: $(VENV)/.installed  ## build dist/slurm_sdk-*.whl
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean:  ## remove .venv and what tools left behind
 	rm -rf $(VENV) $(AUDIT) dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage* \

@@ -114,7 +114,7 @@ def test_the_hashes_of_a_lock_reach_the_installer(tmp_path: Path) -> None:
 
 def test_the_uv_that_is_fetched_is_the_one_of_the_lock() -> None:
     lock = Path(__file__).parents[2] / "requirements" / "dev.txt"
-    assert f"uv=={uv_pin.VERSION}" in lock.read_text().splitlines()
+    assert f"uv=={uv_pin.VERSION} \\" in lock.read_text().splitlines()
     assert len(uv_pin.HASHES) > 10
     assert all(re.fullmatch("[0-9a-f]{64}", one) for one in uv_pin.HASHES)
 
