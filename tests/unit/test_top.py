@@ -148,6 +148,27 @@ def test_a_scheduler_that_does_not_answer_is_said_and_the_last_rows_stay() -> No
     drive(cluster, ["r"], lambda app: _has(app, "the controller is away"))
 
 
+@pytest.mark.parametrize("begin", ["_look", "_read_log"])
+def test_what_a_thread_finds_while_the_program_ends_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, begin: str
+) -> None:
+    pytest.importorskip("textual")
+    from slurm.cli.top_app import Top
+
+    ended: list[bool] = []
+    close = Top._close_all
+
+    async def closing(app: Top) -> None:
+        await close(app)  # the tables are gone, the threads are not
+        getattr(app, begin)()
+        await app.workers.wait_for_complete()
+        ended.append(True)
+
+    monkeypatch.setattr(Top, "_close_all", closing)
+    drive(FakeCluster(), ["down"], lambda app: None)
+    assert ended
+
+
 @pytest.mark.attack
 def test_a_name_of_others_neither_ends_the_program_nor_commands_the_terminal(
     monkeypatch: pytest.MonkeyPatch,

@@ -142,26 +142,38 @@ class Top(App[None]):
             seen = look(self._cluster)
         except SlurmError as error:
             seen = Look(self._seen.jobs, self._seen.nodes, error.message)
-        self.call_from_thread(self._show, seen)
+        self._hand_back(self._show, seen)
+
+    def _read_log(self) -> None:
+        if self.is_running:
+            self._read_log_of(self._row(), self._stderr)
 
     @work(thread=True, exclusive=True, group="log")
-    def _read_log(self) -> None:
-        row = self._row()
+    def _read_log_of(self, row: JobRow | None, stderr: bool) -> None:
         if row is None or row.is_array:
             text = "Enter unfolds the array; the log of an element is shown here." if row else ""
-            self.call_from_thread(self._show_log, row, "", text)
+            self._hand_back(self._show_log, row, "", text)
             return
-        stream = "err" if self._stderr else "out"
+        stream = "err" if stderr else "out"
         try:
             if row.job_id not in self._jobs:  # found once: it is watched from then on
                 self._jobs[row.job_id] = self._cluster.attach(row.job_id)
             job = self._jobs[row.job_id]
-            lines = list(job.log_lines(LOG_LINES, stderr=self._stderr))
+            lines = list(job.log_lines(LOG_LINES, stderr=stderr))
             text = "\n".join(lines) or f"(nothing on std{stream} yet)"
         except (SlurmError, AttributeError) as error:
             text = getattr(error, "message", str(error))
         title = f"{row.name} {row.job_id}: std{stream}"
-        self.call_from_thread(self._show_log, row, title, text)
+        self._hand_back(self._show_log, row, title, text)
+
+    def _hand_back(self, show: Callable[..., None], *found: object) -> None:
+        """Show what another thread found; when the program ends there is nowhere to show it."""
+
+        def drawn() -> None:
+            if self.is_running:
+                show(*found)
+
+        self.call_from_thread(drawn)
 
     # ---- showing --------------------------------------------------------------------------------
 
@@ -261,7 +273,7 @@ class Top(App[None]):
             self.notify(f"asked to end {row.job_id}")
         except SlurmError as error:
             self.notify(printable(error.message), severity="error", markup=False)
-        self.call_from_thread(self.action_refresh)
+        self._hand_back(self.action_refresh)
 
 
 def _cell(value: object) -> Text:
