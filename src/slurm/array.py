@@ -68,6 +68,11 @@ class ArrayJob(Sequence[Job[T]]):
         """The jobs as the scheduler knows them; in a packed map many items share one."""
         return self._jobs
 
+    @property
+    def awaited(self) -> Sequence[Job[Any]]:
+        """The jobs whose ends tell what became of these."""
+        return self.members
+
     def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, int], ...]]:
         """How this array stands in another call's arguments: as the list of its values."""
         return ("array", tuple((job.run, job.index) for job in self._jobs))

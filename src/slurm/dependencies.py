@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KINDS = {
     "afterok": "all have succeeded",
     "afterany": "all are over",
-    "afternotok": "all have failed",
+    "afternotok": "each has failed; of an array at least one element, when all are over",
     "aftercorr": "the element of the same number has succeeded",
     "after": "all have begun, or some minutes later",
     "singleton": "no other job of this name and user is left",
@@ -61,16 +61,32 @@ class Dependency:
         members = (job.members if isinstance(job, ArrayJob) else (job,) for job in self.jobs)
         return {one.run for found in members for one in found}
 
-    def elements(self) -> Iterator[Job[Any]]:
-        """Every single job."""
+    def given(self) -> Iterator[Job[Any]]:
+        """Every single job, or item of a packed map, as it was given."""
         for job in self.jobs:
-            for one in job.members if isinstance(job, ArrayJob) else (job,):
-                # A workflow that has ended stands for the jobs that it returned.
-                below = one.returned
-                if below is None or not below.complete or self.kind not in ("afterok", "afterany"):
-                    yield one
-                else:
-                    yield from below.jobs.values()
+            yield from _each(job)
+
+    def elements(self) -> Iterator[Job[Any]]:
+        """Every single job; a workflow that has ended stands for those that it returned."""
+        for job in self.jobs:
+            yield from self.elements_of(job)
+
+    def elements_of(self, job: Job[Any] | ArrayJob[Any]) -> Iterator[Job[Any]]:
+        """Those of one of its jobs or arrays."""
+        for one in _each(job):
+            below = one.returned
+            if below is None or not below.complete or self.kind not in _ENDS:
+                yield one
+            else:
+                yield from below.jobs.values()
+
+
+#: Kinds that ask for the end of a job, not of its first Slurm job.
+_ENDS = ("afterok", "afterany", "afternotok")
+
+
+def _each(job: Job[Any] | ArrayJob[Any]) -> Sequence[Job[Any]]:
+    return job.awaited if isinstance(job, ArrayJob) else (job,)
 
 
 def pair(conditions: Sequence[Dependency], calls: list[Call]) -> list[Call]:
@@ -106,18 +122,50 @@ def render(
         for job in condition.elements():
             job.sent()
         _check(cluster, condition, array)
-        back = returning(condition)
-        known = set(map(id, back))
-        sure = [job for job in condition.elements() if id(job) not in known]
         suffix = f"+{condition.minutes}" if condition.minutes else ""
-        told = condition.kind
-        if told == "aftercorr" and not all(_same_numbers(one, size) for one in condition.jobs):
-            told = "afterany"  # each element looks for the value of its counterpart, see `pair`
-        for kind, jobs in ((told, sure), ("afterany", back)):
+        for kind, jobs in _told(condition, size):
             ids = _open_ids(jobs)
             if ids:
                 texts[f"{kind}:" + ":".join(f"{i}{suffix}" for i in ids)] = None
     return ",".join(texts) or None
+
+
+def _told(condition: Dependency, size: int | None) -> Iterator[tuple[str, list[Job[Any]]]]:
+    """What the scheduler is told: of some jobs only to wait for their ends, see `promised`."""
+    kind = condition.kind
+    if kind == "afternotok":
+        for job in condition.jobs:
+            yield "afternotok" if _fails_as_one(job) else "afterany", [*condition.elements_of(job)]
+        return
+    if kind == "aftercorr" and not all(_same_numbers(one, size) for one in condition.jobs):
+        kind = "afterany"  # each element looks for the value of its counterpart, see `pair`
+    unsure = condition.kind == "afterok"
+    yield kind, [job for job in condition.elements() if not (unsure and _may_go_on(job))]
+    yield "afterany", [job for job in condition.elements() if unsure and _may_go_on(job)]
+
+
+def _fails_as_one(job: Job[Any] | ArrayJob[Any]) -> bool:
+    """Whether Slurm's own `afternotok` is right: of a whole array it asks whether any has failed,
+    and it may have forgotten elements that did so long ago."""
+    members = job.members if isinstance(job, ArrayJob) else (job,)
+    first = members[0] if members else None
+    if first is None or (isinstance(job, ArrayJob) and len(job) != _length(first)):
+        return False
+    return all(
+        one.run == first.run
+        and one.key is not None
+        and not _may_go_on(one)
+        and not (one.settled and not one.succeeded)
+        for one in members
+    )
+
+
+def _length(first: Job[Any]) -> int:
+    """How many calls the Slurm array of a job has."""
+    if first.packed is not None:
+        whole = first.part is not None and first.part.size == len(first.packed.packs)
+        return len(first.packed.states) if whole else -1
+    return first.part.size if first.part is not None else 1
 
 
 def _same_numbers(job: Job[Any] | ArrayJob[Any], size: int | None) -> bool:
@@ -157,15 +205,24 @@ def _check(cluster: Cluster, condition: Dependency, array: bool) -> None:
     _look(cluster, condition)
     if condition.kind == "aftercorr":
         return
-    for element in condition.elements():
-        if element.settled and element.succeeded != (condition.kind == "afterok"):
-            ended = "succeeded" if element.succeeded else "did not succeed"
-            raise errors.UpstreamFailed(
-                f"{element!r} {ended}, so a job that waits for it with {condition.kind} can never "
-                "run",
-                hint="job.exception() says why" if not element.succeeded else None,
-                job_id=element.id,
-            )
+    if condition.kind == "afternotok":
+        for job in condition.jobs:
+            some = not isinstance(job, ArrayJob) or len(job) > 0
+            if some and all(one.settled and one.succeeded for one in condition.elements_of(job)):
+                raise _never(job, condition.kind, "succeeded", None)
+    for element in condition.elements() if condition.kind == "afterok" else ():
+        if element.settled and not element.succeeded:
+            raise _never(element, condition.kind, "did not succeed", element.id)
+
+
+def _never(
+    job: Job[Any] | ArrayJob[Any], kind: str, ended: str, job_id: str | None
+) -> errors.UpstreamFailed:
+    return errors.UpstreamFailed(
+        f"{job!r} {ended}, so a job that waits for it with {kind} can never run",
+        hint="job.exception() says why" if kind == "afterok" else None,
+        job_id=job_id,
+    )
 
 
 def _look(cluster: Cluster, condition: Dependency) -> None:
@@ -182,23 +239,65 @@ def _look(cluster: Cluster, condition: Dependency) -> None:
 
 
 def may_return(condition: Dependency) -> bool:
-    """Whether a job that needs values of these may have to go behind another job: a retry of one,
-    or what a workflow among them returned."""
-    needs = condition.kind in ("afterok", "afterany", "aftercorr")
-    return needs and any(job.again is not None or job.is_workflow for job in condition.elements())
+    """Whether a job that looks what became of these may have to go behind another job: a retry of
+    one, or what a workflow among them returned."""
+    needs = condition.kind in (*_ENDS, "aftercorr")
+    jobs = condition.elements() if needs else ()
+    return any(job.carrier.again is not None or job.is_workflow for job in jobs)
 
 
-def returning(condition: Dependency) -> list[Job[Any]]:
-    """The jobs of an `afterok` whose end may not be the last word.
+def _may_go_on(job: Job[Any]) -> bool:
+    """Whether the end of the Slurm job may not be the last word about a call.
 
-    They may be retried, and a workflow may have returned jobs that still run.
-
-    A job that waits for one begins when it is over in any way, and looks for its value itself.
+    It may be retried, a workflow may have returned jobs that still run, and the job of an item of
+    a packed map fails with any of its items.
     """
-    if condition.kind != "afterok":
-        return []
-    again = [job for job in condition.elements() if job.again is not None or job.is_workflow]
-    return [job for job in again if not job.settled]
+    again = job.again is not None or job.is_workflow or job.carrier is not job
+    return again and not job.settled
+
+
+def promised(conditions: Sequence[Dependency]) -> tuple[list[Job[Any]], list[Failed]]:
+    """What the runner looks for because the scheduler cannot be sure of it: jobs that must have a
+    value, and jobs and arrays of which one must have none.
+
+    It is the same whatever became of them by now: a workflow's next attempt asks again.
+    """
+    for condition in conditions:
+        for job in condition.given():
+            job.sent()
+    values = [
+        job
+        for condition in conditions
+        if condition.kind == "afterok"
+        for job in condition.given()
+        if job.again is not None or job.is_workflow or job.carrier is not job
+    ]
+    failures = [
+        Failed(tuple(_each(job)))
+        for condition in conditions
+        if condition.kind == "afternotok"
+        for job in condition.jobs
+        if _each(job)
+    ]
+    return values, failures
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Jobs of which at least one must have failed."""
+
+    jobs: tuple[Job[Any], ...]
+    #: The scheduler is told otherwise.
+    paired = True
+
+    def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, str], ...]]:
+        """The runner looks whether any of these calls has no value, and none to come."""
+        indexes: dict[str, list[int]] = {}
+        for job in self.jobs:
+            packed = job.packed
+            items = (job.index,) if packed is None else packed.pack.items_of(job.index)
+            indexes.setdefault(job.run, []).extend(items)
+        return "failed", tuple((run, collapse_array_spec(some)) for run, some in indexes.items())
 
 
 def _open_ids(jobs: Sequence[Job[Any]]) -> list[str]:
@@ -206,7 +305,9 @@ def _open_ids(jobs: Sequence[Job[Any]]) -> list[str]:
     ids: dict[str, None] = {}
     unsent: dict[str, list[int]] = {}
     arrays: dict[str, dict[int, Job[Any]]] = {}
-    for element in jobs:
+    # Items of a packed map are waited for as the job that works on them.
+    carriers = [job.carrier for job in jobs if job.carrier is job or not job.settled]
+    for element in dict.fromkeys(carriers):
         if element.key is None and element.settled:
             continue  # it was refused, or given up
         if element.key is None:

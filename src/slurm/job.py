@@ -122,6 +122,11 @@ class Job(JobView[T], Generic[T]):
             job_id = f"{bare}_{self.index - self.part.offset}" + (f";{cluster}" if cluster else "")
         self.key = JobKey(job_id, self.run, self.submitted)
 
+    @property
+    def carrier(self) -> Job[Any]:
+        """The job as the scheduler knows it: that of a packed item works on others, too."""
+        return self
+
     def take_place(self, other: Job[Any]) -> None:
         """Become the job that was submitted for a call which had been kept for later."""
         self._run, self.index, self.part = other.run, other.index, other.part

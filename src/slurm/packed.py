@@ -84,6 +84,23 @@ class PackedArray(ArrayJob[T]):
         return [packed.packs[number] for (_, number), packed in found.items()]
 
     @property
+    def awaited(self) -> Sequence[Job[Any]]:
+        """The jobs that work on these items alone; of jobs with other items, too, the items."""
+        found: list[Job[Any]] = []
+        for packed in self.runs:
+            if not packed.packs:
+                continue  # their values are there
+            size = packed.pack.size
+            meant: dict[int, set[int]] = {}
+            for one, i in self._places:
+                if one is packed:
+                    meant.setdefault(i // size, set()).add(i)
+            for number, items in meant.items():
+                whole = len(items) == len(packed.pack.items_of(number))
+                found += [packed.packs[number]] if whole else map(packed.item, sorted(items))
+        return found
+
+    @property
     def rates(self) -> list[float]:
         """Calls per second of each job that is over, from when its workers were started."""
         reports = [report for packed in self.runs for report in packed.reports.values()]

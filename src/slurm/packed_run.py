@@ -67,6 +67,11 @@ class ItemJob(Job[T]):
         self.key = pack.key
 
     @property
+    def carrier(self) -> Job[Any]:
+        """The job that works on this item."""
+        return self._pack
+
+    @property
     def id(self) -> str:
         """The id of the job that works on this item."""
         return self._pack.id

@@ -34,6 +34,8 @@ class Plan:
     upstream: tuple[Dependency, ...]
     #: What packaging decided.
     prepared: Prepared
+    #: Whether its jobs may go behind others: an earlier run of these calls may have had to.
+    returns: bool = False
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
     #: The files that the keys speak of and that the jobs read where they lie.
@@ -136,7 +138,7 @@ class Plan:
             "container": self.environment.details.get("image"),
             "upstream": sorted(set().union(*(one.runs for one in self.upstream))),
             "retry": policy,
-            "returns": policy is not None or any(map(may_return, self.upstream)),
+            "returns": policy is not None or self.returns or any(map(may_return, self.upstream)),
             "submitted": submitted,
             "python": sys.version.split()[0],
             "slurm_sdk": __version__,

@@ -71,7 +71,8 @@ def resubmit(
         tuple(chosen), (), tuple(rundir.split_arguments(shared)) if shared else ()
     )
     cut = None if single else cluster._cut(count, submission.throttle is not None)
-    plan = Plan(name, submission, function, arguments, cut, (), prepared)
+    returns = bool(metadata.get("returns"))
+    plan = Plan(name, submission, function, arguments, cut, (), prepared, returns)
     jobs = once(
         cluster,
         function.target,

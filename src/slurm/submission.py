@@ -12,7 +12,7 @@ from slurm import errors, rundir, sending
 from slurm.array import ArrayJob
 from slurm.cache import Keyed, keys_of_calls, submit_cached
 from slurm.callbacks.following import follow, preparing
-from slurm.dependencies import Dependency, pair, returning
+from slurm.dependencies import Dependency, pair, promised
 from slurm.dependencies import render as render_dependency
 from slurm.handles import make_array
 from slurm.here import working_directory
@@ -283,13 +283,15 @@ class Submitter(Generic[P, T]):
         code = code or self.ship_function()
         function = self.task.unwrapped
         context = context_parameter(function)
-        waited = [job for condition in self.after for job in returning(condition)]
-        if waited:
-            # Such a dependency only says that they are over: the runner looks for the values.
-            bound = (replace(call, requires=(*call.requires, *waited)) for call in calls)
+        # Such a dependency only says that they are over: the runner looks for the values.
+        values, failures = promised(self.after)
+        if values:
+            bound = (replace(call, requires=(*call.requires, *values)) for call in calls)
             calls = list(bound) if isinstance(calls, list) else bound
         with pickling(self.cluster, code.prepared):
-            return code, ship_arguments(function, calls, context, common, label=array)
+            return code, ship_arguments(
+                function, calls, context, common, label=array, conditions=failures
+            )
 
     def plan_shipped(
         self,
@@ -301,7 +303,7 @@ class Submitter(Generic[P, T]):
     ) -> Plan:
         """What would be submitted for calls that are ready to travel.
 
-        `loose`: they wait for different jobs, and each element looks after its own.
+        `loose`: what they come after differs, and each element looks after its own.
         """
         cluster, (code, arguments) = self.cluster, shipped
         count = len(arguments.blobs)
@@ -311,11 +313,11 @@ class Submitter(Generic[P, T]):
                 hint="plan it with at least one item",
             )
         packing, count, throttle = plan_packs(pack, count, self.options, throttle)
-        conditions = self.after
-        if arguments.upstream:
-            kind = "afterany" if loose else "afterok"
-            conditions = () if loose else conditions
-            conditions = (*conditions, Dependency(kind, arguments.upstream))
+        # What not all calls need: each of them looks whether its own is there.
+        some = set(map(id, arguments.of_some))
+        of_all = tuple(job for job in arguments.upstream if id(job) not in some)
+        needs = (Dependency("afterok", of_all), Dependency("afterany", arguments.of_some))
+        conditions = (*(() if loose else self.after), *(one for one in needs if one.jobs))
         cut = cluster._cut(count, bool(throttle)) if array else None
         whole = cut is not None and len(cut.parts) == 1
         name = str(self.options.get("job_name") or self.task.name)

@@ -42,6 +42,8 @@ class ShippedArguments:
     blobs: tuple[rundir.Content, ...]
     upstream: tuple[Any, ...]
     shared: tuple[rundir.Content, ...] = ()
+    #: Those of the jobs whose values not all calls need.
+    of_some: tuple[Any, ...] = ()
 
 
 def items_of(items: Any, where: str) -> Iterator[Any]:
@@ -102,6 +104,7 @@ def ship_arguments(
     common: Mapping[str, Any] | None = None,
     label: bool = False,
     refer: Callable[[Any], Any] | None = None,
+    conditions: Sequence[Any] = (),
 ) -> ShippedArguments:
     """Pickle calls; what does not fit or cannot be sent is refused by name.
 
@@ -109,15 +112,18 @@ def ship_arguments(
     `refer` says what stands for a Job, for calls that are not sent yet; what is large is apart.
     Where all calls are there at once, what is large is not copied: it is to be sent before it
     changes. Where they come one by one, their maker may change it for the next one.
+    `conditions` are references that the runner looks at once, before the first call.
     """
     shape = _Shape(function, context, common or {})
     steady = refer is None and type(calls) in (list, tuple)
     pickled = _Pickled(refer, steady)
     sharing = label or refer is not None
     shared_kwargs: list[rundir.Content] = []
-    if common:
-        call = Call((), common)
-        shared_kwargs = [_refusable(shape, pickled, call, "common: ", [dict(common)], label)]
+    if common or conditions:
+        call, given = Call((), common or {}), [dict(common or {}), *conditions]
+        shared_kwargs = [_refusable(shape, pickled, call, "common: ", given, label)]
+    of_common = pickled.needed()
+    of_all: set[str] | None = None
     blobs: list[rundir.Content] = []
     for number, call in enumerate(calls):
         where = f"item {number}: " if label else ""
@@ -127,13 +133,18 @@ def ship_arguments(
         value = (list(call.args), dict(call.kwargs), required)
         if _is_plain(call):
             blobs.append(pickle.dumps(value, protocol=5))
+            of_all = set()
             continue
         blobs.append(_refusable(shape, pickled, call, where, value, sharing))
+        needed = pickled.needed()
+        of_all = needed if of_all is None else of_all & needed
     shared = pickled.shared()
     if shared and not shared_kwargs:
         shared_kwargs = [pickled.dump([{}])]
+    sure = {id(pickled.upstream[key]) for key in of_common | (of_all or set())}
+    some = tuple(job for job in pickled.upstream.values() if id(job) not in sure)
     return ShippedArguments(
-        tuple(blobs), tuple(pickled.upstream.values()), (*shared_kwargs, *shared)
+        tuple(blobs), tuple(pickled.upstream.values()), (*shared_kwargs, *shared), some
     )
 
 
@@ -240,6 +251,14 @@ class _Pickled:
         self._numbers: dict[object, int] = {}
         self._kept: list[Any] = []
         self._shared: list[rundir.Content] = []
+        # The keys in `upstream` of what was pickled since `needed`, and those in what is shared.
+        self._needs: set[str] = set()
+        self._needs_of: list[set[str]] = []
+
+    def needed(self) -> set[str]:
+        """The keys of the jobs whose values are needed by what was pickled since this was asked."""
+        found, self._needs = self._needs, set()
+        return found
 
     def dump(self, value: Any, sharing: bool = True) -> rundir.Content:
         make = functools.partial(_pickler_class(), self, sharing)
@@ -252,7 +271,9 @@ class _Pickled:
         if find is not None:
             reference = find(obj) if self._refer is None else self._refer(obj)
             if not getattr(obj, "paired", False):
-                self.upstream[repr(reference[1:])] = getattr(obj, "job", obj)
+                key = repr(reference[1:])
+                self.upstream[key] = getattr(obj, "job", obj)
+                self._needs.add(key)
             return reference
         if sharing and _is_large(obj):
             return self._share(obj)
@@ -263,17 +284,21 @@ class _Pickled:
         number = self._numbers.get(id(obj)) if fixed else None
         if number is None:
             # In a list, so that the object itself is written and not a reference to it.
+            before, self._needs = self._needs, set()
             data = self.dump([obj], sharing=False)
+            needs, self._needs = self._needs, before
             content = None if fixed else hashlib.blake2b(rundir.joined(data)).digest()
             number = self._numbers.get(content) if content else None
             if number is None:
                 self._shared.append(data)
+                self._needs_of.append(needs)
                 number = len(self._shared)
             if content:
                 self._numbers[content] = number
             else:
                 self._kept.append(obj)  # so that its id stays its own
                 self._numbers[id(obj)] = number
+        self._needs |= self._needs_of[number - 1]
         return ("shared", number)
 
     def shared(self) -> list[rundir.Content]:

@@ -9,7 +9,7 @@ from slurm.runner.values import loads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Optional, Tuple
+    from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 
 class UpstreamResult(Exception):
@@ -19,6 +19,8 @@ class UpstreamResult(Exception):
     index = 0
     #: The call whose value was asked for; `run` and `index` may be one that it returned.
     asked = ("", 0)
+    #: The jobs to wait for, where they are known.
+    jobs = ()  # type: Tuple[str, ...]
     #: Calls that a workflow returned and that have no value yet.
     returned = ()  # type: Tuple[Tuple[str, int], ...]
 
@@ -63,6 +65,33 @@ class Values:
             raise lacking
         return found
 
+    def failed(self, calls: Sequence[Tuple[str, str]]) -> None:
+        """See to it that at least one of these calls has failed when all are over."""
+        from slurm.model.ids import expand_array_spec
+        from slurm.runner.behind import bringers
+        from slurm.runner.run import LACKING, Refused
+
+        while True:
+            lacking = []  # type: List[UpstreamResult]
+            for run, spec in calls:
+                for index in expand_array_spec(spec):
+                    try:
+                        self.ready(run, index)
+                    except UpstreamResult as error:
+                        lacking.append(error)
+            if not lacking:
+                text = "what this waits for has succeeded: {}".format(calls[0][0])
+                raise Refused("UpstreamFailed", text, LACKING)
+            found = bringers(lacking)
+            if None not in found:
+                break
+            self._runs.clear()  # a value has appeared meanwhile
+        open_ = sorted({job for jobs in found for job in jobs or ()})
+        if open_:
+            waits = UpstreamResult("{} is not over".format(calls[0][0]))
+            waits.jobs = tuple(open_)
+            raise waits
+
     def find(self, run: str, index: int) -> rundir.Record:
         """The record of a value, whatever else belongs into it."""
         path = os.path.join(self._base, run)
@@ -100,6 +129,8 @@ def _load(blob: Any, run: str, values: Values, update: bool = True) -> Any:
             for index in range(pid[2], pid[3]):
                 values.ready(pid[1], index)
             return None
+        if kind == "failed":
+            return values.failed(pid[1])
         if kind == "job":
             return values.get(pid[1], pid[2])
         if kind == "array":

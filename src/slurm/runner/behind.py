@@ -25,7 +25,7 @@ def postpone(run: str, who: rundir.Identity, lacking: UpstreamResult) -> None:
 
     It returns where the value may be there by now.
     """
-    (jobs,) = _patiently(lambda: _bringers(agent_here(), [lacking]))
+    jobs = list(lacking.jobs) or bringers([lacking])[0]
     if jobs is None:
         return
     if not jobs:
@@ -83,13 +83,17 @@ def look(base: str, asked: Sequence[Call]) -> Dict[Call, Optional[List[str]]]:
         except UpstreamResult as error:
             lacking[call] = error
     if lacking:
-        jobs = _patiently(lambda: _bringers(agent_here(), list(lacking.values())))
+        jobs = bringers(list(lacking.values()))
         found.update(dict(zip(lacking, jobs)))  # noqa: B905 - Python 3.8 has no strict=
     return found
 
 
-def _bringers(agent: Any, lacking: Sequence[UpstreamResult]) -> List[Optional[List[str]]]:
+def bringers(lacking: Sequence[UpstreamResult]) -> List[Optional[List[str]]]:
     """The jobs that bring what each lacks; []: none will. None: it may be there by now."""
+    return _patiently(lambda: _bringers(agent_here(), lacking))
+
+
+def _bringers(agent: Any, lacking: Sequence[UpstreamResult]) -> List[Optional[List[str]]]:
     wanted = [_calls(agent, one) if may_come(agent.base, one) else [] for one in lacking]
     runs = {}  # type: Dict[str, Set[int]]
     for run, index in {call for calls in wanted for call in calls}:
