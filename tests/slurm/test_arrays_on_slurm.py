@@ -105,6 +105,33 @@ def test_kinds_of_dependencies_as_slurm_keeps_them(cluster: Cluster) -> None:
             never.result(WAIT)
 
 
+def test_each_item_fails_with_its_own_needs_and_an_array_as_one(cluster: Cluster) -> None:
+    @task(mem="50M")
+    def divide(x: int, seconds: float) -> int:
+        time.sleep(seconds)
+        return 12 // x
+
+    with cluster:
+        mixed, good = divide.map([(2, 0), (0, 0), (3, 4)]), divide.map([(2, 0), (1, 2)])
+        each = add_up.map([[mixed[0]], [mixed[1]], [mixed[2], good[0]]], unpack=False)
+        packed = divide.map([(0, 0.0), (4, 2.0)], pack=2)
+        one = add_up([packed[1]])
+        # Once before anything is over, and once when some elements are.
+        cleanup = [add_up.after(mixed, kind="afternotok")([2])]
+        never = [add_up.after(good, kind="afternotok")([3])]
+        assert mixed[0].result(WAIT) == 6 and good[0].result(WAIT) == 6
+        mixed[1].wait(WAIT)
+        cleanup += [add_up.after(some, kind="afternotok")([2]) for some in (mixed, mixed[:2])]
+        never.append(add_up.after(good, kind="afternotok")([3]))
+        found = each.results(WAIT, return_exceptions=True)
+        assert [found[0], type(found[1]), found[2]] == [6, slurm.UpstreamFailed, 10]
+        assert one.result(WAIT) == 3
+        assert [job.result(WAIT) for job in cleanup] == [2, 2, 2]
+        for job in never:
+            with pytest.raises(slurm.UpstreamFailed):
+                job.result(WAIT)
+
+
 def test_a_batch_of_a_layered_graph_takes_few_submissions(cluster: Cluster) -> None:
     with cluster:
         before = _calls(cluster)
