@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,8 @@ SIGNALS = {"killed": signal.SIGKILL, "terminated": signal.SIGTERM}
 DAEMONS = ("slurmctld", "slurmdbd", "mariadbd", "munged", "slurmd")
 #: A guard against hangs.
 CLIENT_LIMIT = 240
+#: Lines of a daemon's log that may tell why a job ended.
+TELLING = re.compile("error|kill|cancel|requeue|missing|not responding|revoked", re.IGNORECASE)
 
 
 class Trial:
@@ -37,7 +40,20 @@ class Trial:
         self.env = {**os.environ, **slurm.cluster.env}
         self.after = Aftermath(plan, slurm, self.base)
         self._mend: dict[Fault, Callable[[], None]] = {}
+        self._logs = {path: path.stat().st_size for path in self._daemon_logs()}
         self.base.mkdir(mode=0o700)
+
+    def _daemon_logs(self) -> list[Path]:
+        return sorted((self.slurm.cluster.dir / "log").glob("slurm*.log"))
+
+    def daemons_said(self) -> list[str]:
+        """What the controller and the nodes logged since the beginning, but for plain progress."""
+        lines = []
+        for path in self._daemon_logs():
+            with open(path, errors="replace") as f:
+                f.seek(self._logs.get(path, 0))
+                lines += [f"{path.stem}: {line.rstrip()}" for line in f if TELLING.search(line)]
+        return lines[-200:]
 
     def run(self) -> Seen:
         """All of it; what was seen."""

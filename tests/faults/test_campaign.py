@@ -39,6 +39,8 @@ def test_each_item_has_one_outcome_whatever_breaks(
         seen = trial.run()
     print(*seen.said, *seen.marks, *seen.judged, seen.client_error, sep="\n")  # if it fails
     wrong = violations(plan, seen)
+    if wrong:
+        print(*trial.daemons_said(), sep="\n")
     kinds = Counter(text.partition(" ")[0] for text in seen.outcomes.values())
     refused = Counter(row["refused"] for row in seen.said if "refused" in row)
     record_property(
