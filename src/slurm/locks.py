@@ -207,6 +207,10 @@ class _Checked:
 
     # What a condition asks of its lock.
 
+    def locked(self) -> bool:
+        found: bool = self._inner.locked()  # of an RLock since Python 3.14, which asks for it
+        return found
+
     def _is_owned(self) -> bool:
         return self in _held()
 
