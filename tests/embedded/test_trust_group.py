@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import slurm
+from needed import need
 from slurm import Cluster, RunDirError
 
 pytestmark = [
@@ -143,8 +144,13 @@ class Place:
         found: dict[str, Any] = json.loads(lines[-1].removeprefix("answer:"))
         return found
 
-    def run(self, uid: int, *words: str) -> subprocess.CompletedProcess[str]:
-        """Run a program as a user, where the system knows the three users and their groups."""
+    def run(
+        self, uid: int, *words: str, before: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program as a user, where the system knows the three users and their groups.
+
+        `before`: lines of shell that root runs there first.
+        """
         name = {ALICE: "alice", BOB: "bob", MALLORY: "mallory"}[uid]
         group = LAB if uid == ALICE else ALL
         home = self.path / name
@@ -152,6 +158,7 @@ class Place:
             f"mount --bind {self.path}/passwd /etc/passwd",
             f"mount --bind {self.path}/group /etc/group",
             *_let_see(self.path / "seen"),
+            *before,
             f"cd {home}",
             f'exec setpriv --reuid {uid} --regid {group} --init-groups "$@"',
         ]
@@ -159,7 +166,7 @@ class Place:
         environment = {
             "PATH": os.environ["PATH"],
             "HOME": str(home),
-            "PYTHONPATH": str(home),
+            "PYTHONPATH": f"{home}:{Path(slurm.__file__).parents[1]}",
             "SLURM_SDK_EMBEDDED_DIR": str(home / "e"),
             "SLURM_SDK_EMBEDDED_IDLE_S": "2",
         }
@@ -315,6 +322,39 @@ def test_an_access_list_lets_nobody_in_behind_the_mode(place: Place) -> None:
     except OSError as error:
         pytest.skip(f"this file system has no access lists: {error.strerror}")
     assert "writable by others" in place.do(BOB, "result", made["path"])["message"]
+
+
+@pytest.mark.packages
+def test_what_another_user_mounted_is_not_one_s_own_whatever_it_says(place: Place) -> None:
+    """Mallory's file system shows a copy of a run as Bob's, and private: its program says so."""
+    need("bindfs")
+    made = place.do(ALICE, "submit")
+    home = place.path / "mallory"
+    unsettled = shutil.ignore_patterns("*.claim", "*.tmp")
+    shutil.copytree(made["path"], home / "src" / made["run"], ignore=unsettled)
+    (home / "mnt").mkdir()
+    subprocess.run(["chown", "-R", f"{MALLORY}:{ALL}", home], check=True)
+    home.chmod(0o755)
+    (place.path / "fuse.conf").write_text("user_allow_other\n")
+    os.mknod(place.path / "fuse", 0o666 | stat.S_IFCHR, os.stat("/dev/fuse").st_rdev)
+    (place.path / "fuse").chmod(0o666)
+    as_mallory = f"setpriv --reuid {MALLORY} --regid {ALL} --init-groups"
+    show = "--no-allow-other -o allow_other --force-user=bob --force-group=all --perms=u=rwX,go="
+    before = [
+        f"mount --bind {place.path}/fuse.conf /etc/fuse.conf",
+        f"mount --bind {place.path}/fuse /dev/fuse",
+        f"{{ {as_mallory} bindfs -f {show} {home}/src {home}/mnt "
+        f"> /dev/null 2>&1 < /dev/null & echo $! > {home}/pid; }}",
+        f"until mountpoint -q {home}/mnt; do sleep 0.1; done",
+    ]
+    words = {"base": str(home / "mnt"), "trust": False, "run": f"{home}/mnt/{made['run']}"}
+    driver = (sys.executable, str(place.path / "driver.py"), "result", json.dumps(words))
+    try:
+        seen = place.run(BOB, *driver, before=before)
+    finally:
+        os.kill(int((home / "pid").read_text()), signal.SIGTERM)
+    assert "a file system that user mallory (23003) mounted" in seen.stdout, seen.stdout
+    assert '"value"' not in seen.stdout
 
 
 # ---- the base directory of the group ------------------------------------------------------------

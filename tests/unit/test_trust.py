@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from slurm.api.agent import Agent
 from slurm.api.agent_error import AgentError
 from slurm.config import find_slurmfile
 from slurm.errors import ConfigError
+from slurm.rundir import private
 
 pytestmark = pytest.mark.attack
 OTHER = 12345
@@ -258,13 +260,103 @@ def test_a_staged_environment_that_somebody_else_put_there_first_is_not_used(
         done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
         return done.stdout == "made\n"
 
+    tmp_path.chmod(0o1777)
     assert not makes_it()
+    os.chown(tmp_path, OTHER, OTHER)
+    tmp_path.chmod(0o777)  # without the sticky bit it may be exchanged
+    assert makes_it()
+    os.chown(tmp_path, os.getuid(), -1)
     os.chown(top, OTHER, OTHER)
     assert makes_it()
     elsewhere = top.rename(tmp_path / "elsewhere")
     os.chown(elsewhere, os.getuid(), -1)
     top.symlink_to(elsewhere)
     assert makes_it()
+
+
+@pytest.mark.parametrize("what", ["file", "folder of a file", "base"])
+def test_a_group_of_one_s_own_that_an_access_list_widens_is_refused(
+    tmp_path: Path, what: str
+) -> None:
+    """The group's part of the mode is then what the list's users may do, as umask 002 shows it."""
+    if not private._is_own_group(tmp_path.stat().st_gid):
+        pytest.skip("this user has no group of their own")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    file = folder / "Slurmfile.toml"
+    file.write_text("")
+    for path in (folder, file):
+        path.chmod(0o775)
+    look = {
+        "file": lambda: private.check_file(str(file)),
+        "folder of a file": lambda: private.open_unchanged(str(file)).close(),
+        "base": lambda: private.check_base(str(folder)),
+    }[what]
+    look()
+    # Version 2; the owner rwx, another user rwx, the group rwx, the mask rwx, others r-x.
+    entries = [(1, 7, -1), (2, 7, OTHER), (4, 7, -1), (16, 7, -1), (32, 5, -1)]
+    words = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
+    try:
+        os.setxattr(file if what == "file" else folder, "system.posix_acl_access", words)
+    except OSError as error:
+        pytest.skip(f"this file system has no access lists: {error.strerror}")
+    with pytest.raises(rundir.Untrusted, match="writable by others"):
+        look()
+
+
+def _staged(tmp_path: Path) -> Path:
+    """An environment in a base directory, ready to be copied to a node."""
+    folder = tmp_path / "base" / rundir.BASE_ENVIRONMENTS / "key"
+    (folder / "t1" / "bin").mkdir(parents=True, mode=0o700)
+    (folder / "t1" / "bin" / "python").write_text("ours")
+    (folder / rundir.CURRENT).symlink_to("t1")
+    return folder
+
+
+@as_root
+@pytest.mark.parametrize(
+    "way", ["theirs", "theirs, open", "their link", "a file", "open around it", "key of theirs"]
+)
+def test_a_job_stages_into_no_folder_that_another_user_prepared(tmp_path: Path, way: str) -> None:
+    """The name in /tmp is known beforehand: the job ends with the reason and writes nothing."""
+    from slurm.runner import environment
+
+    folder = _staged(tmp_path)
+    around = tmp_path / "tmp"
+    around.mkdir()
+    around.chmod(0o777 if way == "open around it" else 0o1777)
+    top, elsewhere = around / "slurm-sdk-0123456789", tmp_path / "mine"
+    elsewhere.mkdir(mode=0o700)
+    if way == "their link":
+        top.symlink_to(elsewhere)
+        os.lchown(top, OTHER, OTHER)
+    elif way == "a file":
+        top.write_text("")
+        os.chown(top, OTHER, OTHER)
+    elif way == "key of theirs":
+        top.mkdir(mode=0o700)
+        (top / "key").mkdir()
+        os.chown(top / "key", OTHER, OTHER)
+    elif way != "open around it":
+        top.mkdir()
+        top.chmod(0o777 if way == "theirs, open" else 0o755)
+        os.chown(top, OTHER, OTHER)
+    with pytest.raises((environment.Failed, OSError)):
+        environment.stage(str(folder), str(top / "key"))
+    assert list(elsewhere.iterdir()) == []
+    assert not list(around.rglob("python"))
+
+
+@as_root
+def test_a_job_stages_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    from slurm.runner import environment
+
+    folder, around = _staged(tmp_path), tmp_path / "tmp"
+    around.mkdir()
+    around.chmod(0o1777)
+    copy = around / "slurm-sdk-0123456789" / "key"
+    environment.stage(str(folder), str(copy))
+    assert (copy / rundir.CURRENT / "bin" / "python").read_text() == "ours"
 
 
 # ---- words that must stay unwritten -------------------------------------------------------------

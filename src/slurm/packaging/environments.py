@@ -125,8 +125,11 @@ def setup_lines(folder: str, here: str, maker: str) -> tuple[str, ...]:
     there = f"[ -e {current}/bin/python ]"
     if here != folder:
         # Anybody can make that folder first where all may write, as in /tmp.
-        top = shell_quote(os.path.dirname(here))
-        there = f"[ -O {top} ] && [ ! -L {top} ] && {there}"
+        top = os.path.dirname(here)
+        mine, around = shell_quote(top), shell_quote(os.path.dirname(top))
+        # In a sticky folder nobody takes it away; of others environment.py looks at each.
+        kept = f"{{ [ -k {around} ] || [ -O {around} ]; }}"
+        there = f"[ -O {mine} ] && [ ! -L {mine} ] && {kept} && {there}"
     lines = [f"{there} || sdk_made {make}"]
     if here != folder:
         each = 'srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 '

@@ -106,6 +106,7 @@ from slurm.rundir.private import (
     check_file,
     check_place,
     check_private,
+    check_way,
     group_name,
     is_member,
     is_trusted,

@@ -4,12 +4,13 @@ import _thread
 import errno
 import os
 import stat
+import time
 
 from slurm.rundir.names import BASE_FOLDERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, List, Optional
+    from typing import Any, Dict, List, Optional
 
 #: How a file is opened that others may have put there: no link is followed, no pipe waited for.
 _READING = os.O_RDONLY
@@ -56,12 +57,17 @@ def check_place(path: str) -> None:
 def check_file(path: str) -> None:
     """Refuse a file that somebody else wrote or may write; one of root's is good."""
     for info in (os.lstat(path), os.stat(path)):
-        _check(path, info, (os.getuid(), 0), _others(info))
+        _check(path, info, (os.getuid(), 0), _others(path, info))
 
 
-def _others(info: os.stat_result) -> int:
-    """Who else may not write: everybody, and a group unless it is this user's own."""
-    return stat.S_IWOTH if _is_own_group(info.st_gid) else stat.S_IWOTH | stat.S_IWGRP
+def _others(path: str, info: os.stat_result) -> int:
+    """Who else may not write: everybody, and a group unless it is this user's own.
+
+    With an access list the group's part of the mode is what any user on it may do at most.
+    """
+    if _is_own_group(info.st_gid) and not (info.st_mode & stat.S_IWGRP and _has_acl(path)):
+        return stat.S_IWOTH
+    return stat.S_IWOTH | stat.S_IWGRP
 
 
 def _check(
@@ -75,6 +81,13 @@ def _check(
 
     Members of `group` count as owners, and it may write what is the group's.
     """
+    mounter = mounted_by(info.st_dev)
+    if mounter not in (0, os.getuid()):
+        raise Untrusted(
+            f"{path} lies in a file system that user {user_name(mounter)} mounted, who decides "
+            "what owner and mode it shows",
+            f"if you trust what lies there, take a copy of your own: cp -rL {path} COPY",
+        )
     if group is not None and is_trusted(group):
         if info.st_uid not in owners and is_member(info.st_uid, group):
             owners = (*owners, info.st_uid)
@@ -95,6 +108,41 @@ def _check(
             f"{path} of user {user_name(info.st_uid)} is writable by others{mode}",
             f"look at what lies there, then: chmod go-w {path}",
         )
+
+
+#: User of each file system of FUSE by its device, and when that was read.
+_mounts = ({}, -60.0)  # type: tuple[Dict[int, int], float]
+_MOUNTS_FRESH = 1.0
+
+
+def mounted_by(device: int) -> int:
+    """Who says what a file system shows: root, or the user who runs its program (FUSE)."""
+    global _mounts
+    if os.major(device):
+        return 0  # a disk: these need root
+    known, read = _mounts
+    if time.monotonic() - read > _MOUNTS_FRESH:
+        known = _users_of_mounts()
+        _mounts = known, time.monotonic()
+    return known.get(device, 0)
+
+
+def _users_of_mounts() -> "Dict[int, int]":
+    found = {}  # type: Dict[int, int]
+    try:
+        with open("/proc/self/mountinfo", "rb") as f:
+            lines = f.read().splitlines()
+    except OSError:
+        return found  # another system than Linux
+    for line in lines:
+        words, _, kind = line.partition(b" - ")
+        if not kind.startswith(b"fuse"):
+            continue
+        options = kind.split(b" ")[-1].split(b",")
+        users = [int(word[8:]) for word in options if word.startswith(b"user_id=")]
+        major, _, minor = words.split(b" ")[2].partition(b":")
+        found[os.makedev(int(major), int(minor))] = users[0] if users else 0
+    return found
 
 
 def _would_be_good(path: str, info: os.stat_result) -> bool:
@@ -159,18 +207,24 @@ def check_base(base: str) -> None:
     /tmp, but not take ours away; so there each of our own folders is looked at.
     """
     info = os.stat(base)
-    _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
-    # Whoever may write a folder above it, or above a link on the way to it, can put another base in
-    # its place while jobs wait.
-    for folder in _folders_on_the_way(base):
-        above = os.stat(folder)
-        _check(folder, above, (above.st_uid,), 0 if above.st_mode & stat.S_ISVTX else stat.S_IWOTH)
+    _check(base, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(base, info))
+    check_way(base)
     # By name: a list of the base directory grows with every run, and this is asked for each.
     for name in BASE_FOLDERS:
         try:
             check_place(os.path.join(base, name))
         except FileNotFoundError:
             continue
+
+
+def check_way(path: str) -> None:
+    """Refuse a path on which others can put something else into the place of what was looked at.
+
+    Those are the folders above it, and above the links on the way to it, that everybody may write.
+    """
+    for folder in _folders_on_the_way(path):
+        above = os.stat(folder)
+        _check(folder, above, (above.st_uid,), 0 if above.st_mode & stat.S_ISVTX else stat.S_IWOTH)
 
 
 def _folders_on_the_way(path: str) -> "List[str]":
@@ -240,11 +294,13 @@ def open_unchanged(path: str) -> "Any":
     """
     folder = os.path.dirname(os.path.abspath(path))
     info = os.stat(folder)
-    _check(folder, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(info))
+    _check(
+        folder, info, (os.getuid(), 0), 0 if info.st_mode & stat.S_ISVTX else _others(folder, info)
+    )
     fd = os.open(path, _READING)
     try:
         found = os.fstat(fd)
-        _check(path, found, (os.getuid(), 0), _others(found))
+        _check(path, found, (os.getuid(), 0), _others(path, found))
     except Untrusted:
         os.close(fd)
         raise

@@ -136,10 +136,13 @@ def _from_recipe(folder: str, target: str) -> None:
 def stage(folder: str, copy: str) -> None:
     """Copy an environment to this node's own disk, once."""
     above, shared = os.path.dirname(copy), os.path.join(folder, rundir.CURRENT)
-    rundir.make_private_folder(copy)
     try:
-        # Others may write to the folder around it, too.
+        # Others may write to the folder around it, too, and know the name beforehand.
+        rundir.make_private_folder(above)
         rundir.check_private(above, os.lstat(above))
+        rundir.check_way(above)
+        rundir.make_private_folder(copy)
+        rundir.check_private(copy, os.lstat(copy))
     except rundir.Untrusted as error:
         raise Failed(str(error), 'name another folder: {"stage": "/local/scratch"}') from error
 
