@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurm import errors
+from slurm import errors, threads
 from slurm.active import active_cluster
 from slurm.api import openssh
 from slurm.api.rest_client import RestClient, read_answer
@@ -141,6 +141,11 @@ EXAMPLES: dict[str, Example] = {
         _on_import,
         'Put what submits under `if __name__ == "__main__":`. The file can then be run as a '
         "program and imported by a job.",
+    ),
+    "ProgramEnding": Example(
+        lambda: threads.refusal("nap was waited for"),
+        "A `__del__` of an object that lives until the end is the usual place. While exit handlers "
+        "of `atexit` run, results of jobs that are watched already still arrive.",
     ),
     "ConfigError": Example(_profile, "[The Slurmfile page](slurmfile.md) lists the keys."),
     "NoScheduler": Example(

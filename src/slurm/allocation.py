@@ -24,6 +24,7 @@ from slurm.model.units import GpuRequest, parse_duration
 from slurm.runner import inbox, pilot
 from slurm.target import Target
 from slurm.task import Task
+from slurm.threads import begin
 
 #: How often an open allocation tells its pilot that somebody is there.
 BEAT = 30.0
@@ -75,7 +76,7 @@ class Allocation(Cluster):
         if job is not None:
             self._backend = StepBackend(parent.backend, job, raw or job.bare)
             if hold:
-                threading.Thread(target=self._beat, name="slurm-beat", daemon=True).start()
+                begin(self._beat, "slurm-beat")
 
     @classmethod
     def current(cls) -> Allocation:
@@ -376,5 +377,5 @@ def _current(cls: type[Allocation]) -> Allocation:
     allocation = cls(parent, job, raw)
     assert isinstance(allocation._backend, StepBackend)
     allocation._backend.inside = True
-    threading.Thread(target=flying.serve, args=(float("inf"),), daemon=True).start()
+    begin(flying.serve, "slurm-pilot", float("inf"))
     return allocation

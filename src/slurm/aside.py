@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from slurm import locks
+from slurm.threads import begin
 
 T = TypeVar("T")
 
@@ -28,9 +29,8 @@ def whole(work: Callable[[], T]) -> T:
         except BaseException as error:  # noqa: BLE001 - it is raised where the work was asked for
             raised.append(error)
 
-    thread = threading.Thread(target=do, name="slurm-aside", daemon=True)
     try:
-        thread.start()
+        thread = begin(do, "slurm-aside")
     except RuntimeError:  # no more threads, or the interpreter ends
         return work()
     thread.join()

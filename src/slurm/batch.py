@@ -20,6 +20,7 @@ from slurm.job import Job
 from slurm.kept import KeptCall
 from slurm.packaging.arguments import Call
 from slurm.recall import name_call, name_of, recall_call, target_name
+from slurm.threads import begin
 
 if TYPE_CHECKING:
     from slurm.rundir.stamps import Stamp
@@ -97,8 +98,7 @@ class Batch:
             self._first = self._first if self._pending else self._last
             self._pending.append(_Pending(submitter, kept, job, upstream, draft, live))
             if self._timer is None and not self._patient:
-                self._timer = threading.Thread(target=self._send_in_time, daemon=True)
-                self._timer.start()
+                self._timer = begin(self._send_in_time, "slurm-batch")
         return job
 
     def send(self) -> None:

@@ -15,9 +15,8 @@ from concurrent.futures import Future
 from typing import ParamSpec, TypeVar
 
 from slurm import locks
+from slurm.threads import are_gone, begin, end_of_patience, refuse_at_the_end
 
-#: A program that ends waits so long for callbacks of jobs whose end it has seen.
-AT_EXIT = 10.0
 #: Who waits behind a callback that takes longer than this is called from another thread.
 PATIENCE = 0.5
 
@@ -80,12 +79,10 @@ class DoneCalls:
             self._changed.notify_all()
 
     def _start(self, work: Callable[[], None]) -> threading.Thread | None:
-        thread = threading.Thread(target=work, name="slurm-callbacks", daemon=True)
         try:
-            thread.start()
+            return begin(work, "slurm-callbacks")
         except RuntimeError:
             return None  # the interpreter ends: who drains calls them
-        return thread
 
     def _back_up(self) -> None:
         if self._queue and self._since is not None and self._second is None:
@@ -164,6 +161,20 @@ done_calls = DoneCalls()
 class CalledFuture(Future[T]):
     """A future whose done-callbacks cannot hurt the thread that ends it, nor each other."""
 
+    def result(self, timeout: float | None = None) -> T:
+        """The value, once it is there; raises what the call raised."""
+        self._refuse_at_the_end()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """What `result()` would raise, or None."""
+        self._refuse_at_the_end()
+        return super().exception(timeout)
+
+    def _refuse_at_the_end(self) -> None:
+        if are_gone() and not self.done():
+            refuse_at_the_end("a call of an executor was waited for")
+
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call this with the future when it is done, in this process and on a thread of its own."""
         super().add_done_callback(done_calls.ours(fn))
@@ -174,7 +185,7 @@ class CalledFuture(Future[T]):
 
 
 def _drain_at_exit() -> None:
-    if not done_calls.drain(time.monotonic() + AT_EXIT):
+    if not done_calls.drain(end_of_patience()):
         log.warning("slurm: the program ends before all done-callbacks have returned")
 
 

@@ -35,9 +35,12 @@ class SlurmError(Exception):
                 for i, line in enumerate(self.hint.splitlines())
             ]
         # Names and words of others are among them; this text goes to terminals.
-        from slurm.model.printable import printable
-
-        return printable("\n".join(lines))
+        text = "\n".join(lines)
+        try:
+            from slurm.model.printable import printable
+        except ImportError:  # the interpreter ends
+            return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+        return printable(text)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.__dict__.copy()))
@@ -83,6 +86,12 @@ class SubmittedOnImport(UsageError):
     """A module submits jobs while it is imported to find a task in it."""
 
     code = "SLURM-E103"
+
+
+class ProgramEnding(UsageError, RuntimeError):
+    """Something was asked for that needs threads, while the interpreter was ending already."""
+
+    code = "SLURM-E104"
 
 
 class ConfigError(UsageError):

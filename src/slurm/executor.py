@@ -42,6 +42,7 @@ from slurm.packaging.function import (
 )
 from slurm.runner import block as block_runner
 from slurm.task import Task
+from slurm.threads import are_gone, begin
 from slurm.waiters import checked_timeout
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ class Executor(concurrent.futures.Executor):
         for call in dropped:
             call.drop() if call.sent else call.future.cancel()
         self._wake.set()
-        if wait and thread is not None:
+        if wait and thread is not None and not are_gone():
             thread.join()
 
     @property
@@ -212,8 +213,7 @@ class Executor(concurrent.futures.Executor):
         if self._thread is None:
             # The program's end waits for it, as for the threads of the standard library's pools.
             _finish_at_exit(self)
-            self._thread = threading.Thread(target=self._run, name="slurm-executor", daemon=True)
-            self._thread.start()
+            self._thread = begin(self._run, "slurm-executor")
 
     def _ship(self, function: Callable[..., Any]) -> Shipped:
         """The function as it is sent: one that workers import once, another as it is now."""

@@ -23,6 +23,7 @@ from slurm.results import Results
 from slurm.retry import Again, failure_of
 from slurm.returned import WAITS, Returned
 from slurm.runner.values import loads
+from slurm.threads import are_gone, refuse_at_the_end
 from slurm.waiters import Waiters, checked_timeout
 from slurm.watched import Notes
 
@@ -282,8 +283,10 @@ class Job(JobView[T], Generic[T]):
 
     def _await(self, timeout: float | None) -> None:
         seconds = checked_timeout(timeout)
+        are_gone()
         if super().done():
             return
+        refuse_at_the_end(f"{self.name} was waited for")
         self.watch()
         with self.cluster._waiting():
             if self._is_over_within(seconds):
@@ -322,7 +325,9 @@ class Job(JobView[T], Generic[T]):
         self._watcher = watcher  # last: who is interrupted before it has to do all of it again
 
     def _look(self) -> None:
+        are_gone()
         if not super().done():
+            refuse_at_the_end(f"{self.name} was asked about")
             self.watch()
             self.cluster._watcher.refresh_run(self.run)
             if self.found and self.evidence.status is None and not super().done():
@@ -458,6 +463,7 @@ class Job(JobView[T], Generic[T]):
         if self._twin is not None and self._decoded is None:
             return self._twin._decode()
         if self._decoded is None:
+            refuse_at_the_end(f"the value of {self.name} was asked for")
             with self._turn or self.__dict__.setdefault("_turn", locks.rlock("value.turn")):
                 if self._decoded is None:
                     self._decoded = self._made()

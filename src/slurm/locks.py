@@ -107,6 +107,13 @@ def _known(name: str, made: Any) -> Any:
     return made
 
 
+def free_those_of_others() -> None:
+    """Free all locks but those that this thread holds: it is the only one there is."""
+    for made in list(_made):
+        if not (hasattr(made, "_is_owned") and made._is_owned()):
+            made._at_fork_reinit()
+
+
 def _forget_after_fork() -> None:
     """Free all locks: this is the only thread of the child, and it is in no critical section."""
     for made in list(_made):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from slurm import locks, rundir
 from slurm.model.ids import collapse_array_spec, expand_array_spec
 from slurm.runner.values import loads
+from slurm.threads import begin
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -83,7 +83,7 @@ class Returned:
     def follow(self) -> None:
         """Find the jobs and be told of their ends, on a thread of its own: this asks the backend,
         and whoever calls holds the watcher's lock."""
-        threading.Thread(target=self._search, name="slurm-returned", daemon=True).start()
+        begin(self._search, "slurm-returned")
 
     def look(self) -> None:
         """Read the runs of those that are not over."""

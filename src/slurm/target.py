@@ -16,6 +16,7 @@ from slurm.api.looking import OnlyLooks
 from slurm.batch import Batch, open_batch
 from slurm.journal import Journal, journal_for
 from slurm.model.parts import Cut, cut_map
+from slurm.threads import refuse_at_the_end
 from slurm.watcher import Watcher, watcher_for
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Target:
     @property
     def backend(self) -> Backend:
         """What carries the verbs; connected on first use."""
+        refuse_at_the_end("the cluster was asked")
         found = self._backend
         if found is not None:
             return found

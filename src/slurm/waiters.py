@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import locks
 from slurm.api.embedded import yielding
 from slurm.errors import SlurmError, UsageError
+from slurm.threads import begin, refuse_at_the_end
 
 if TYPE_CHECKING:
     from slurm.job import Job
@@ -50,6 +51,7 @@ class Waiters:
 
     def append(self, waiter: Any) -> None:
         """Somebody waits for this job: it has to be submitted, and watched in this process."""
+        refuse_at_the_end(f"{self._job.name} was waited for")
         self._installed.append(waiter)
         yielding.enter()
         if not self._job.attended:
@@ -78,8 +80,7 @@ class Wanted:
         with self._changed:
             self._jobs.append(job)
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(target=self._work, name="slurm-wanted", daemon=True)
-                self._thread.start()
+                self._thread = begin(self._work, "slurm-wanted")
 
     def _work(self) -> None:
         while True:

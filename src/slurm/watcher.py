@@ -17,6 +17,7 @@ from slurm.donecalls import done_calls
 from slurm.errors import ConnectError, SlurmError
 from slurm.outcome import Verdict, judge
 from slurm.pace import NEVER, Pace
+from slurm.threads import begin
 from slurm.watched import WatchedRun
 
 if TYPE_CHECKING:
@@ -104,9 +105,7 @@ class Watcher:
         """See to it that a thread runs this: the one that was begun may never have started."""
         thread = self._threads.get(loop.__name__)
         if thread is None or not thread.is_alive():
-            thread = threading.Thread(target=loop, name="slurm-watcher", daemon=True)
-            self._threads[loop.__name__] = thread
-            thread.start()
+            self._threads[loop.__name__] = begin(loop, "slurm-watcher")
 
     @contextmanager
     def attention(self) -> Iterator[None]:

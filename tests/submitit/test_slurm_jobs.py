@@ -188,3 +188,13 @@ def test_dependencies_packing_and_jobs_in_jobs(
             return submitit.AutoExecutor(folder).submit(double, 8).result()
 
     assert executor.submit(inside, str(tmp_path / "inner")).result() == 16
+
+
+@pytest.mark.parametrize("job_id", ["9999991", "9999991_3"])
+def test_a_job_that_nobody_knows_is_not_waited_for(job_id: str, tmp_path: Path) -> None:
+    job: submitit.SlurmJob[int] = submitit.SlurmJob(tmp_path, job_id)
+    begun = time.monotonic()
+    with pytest.raises(UncompletedJobError, match=f"there is no job {job_id}: .* was asked 2 time"):
+        job.result()
+    assert time.monotonic() - begun < PATIENCE_S / 3
+    assert not job.done()

@@ -31,7 +31,7 @@ LAYERS: list[set[str]] = [
     {"rundir"},
     {
         "model", "errors", "attributes", "aside", "here", "locks", "cancelled", "importing",
-        "extras", "programs", "shutdown",
+        "extras", "programs", "shutdown", "threads",
     },
 ]  # fmt: skip
 # What starts every job knows nothing of the client.

@@ -17,6 +17,7 @@ from slurm.api import frames
 from slurm.api.agent_error import AgentError
 from slurm.api.bundle import opening
 from slurm.errors import ProtocolError
+from slurm.threads import begin
 
 #: What login shells may print before the agent speaks.
 NOISE_LIMIT = 1 << 20
@@ -74,7 +75,7 @@ class Link:
         marker = "slurm-agent-" + os.urandom(12).hex()
         self._out.put(opening(marker))
         for loop, args in ((self._write, ()), (self._read, (marker,))):
-            threading.Thread(target=loop, args=args, name="slurm-ssh", daemon=True).start()
+            begin(loop, "slurm-ssh", *args)
 
     # ---- requests -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import threading
 import time
@@ -15,12 +16,10 @@ from weakref import WeakValueDictionary
 from slurm import errors, locks
 from slurm.callbacks.base import HOOKS, BaseCallback, call, listens
 from slurm.donecalls import done_calls
+from slurm.threads import begin, end_of_patience
 
 if TYPE_CHECKING:
     from slurm.callbacks.contexts import Context
-
-#: A program that ends waits so long for callbacks that have not heard everything.
-AT_EXIT = 10.0
 
 
 class Line:
@@ -48,17 +47,14 @@ class Line:
             self._keys.add(key)
             self._events.append((make, key))
             if self._thread is None or not self._thread.is_alive():
-                self._thread = threading.Thread(
-                    target=self._tell, name="slurm-callback", daemon=True
-                )
                 # It is not started where the interpreter ends, or there are too many.
                 with suppress(RuntimeError):
-                    self._thread.start()
+                    self._thread = begin(self._tell, "slurm-callback")
 
-    def _tell(self) -> None:
+    def _tell(self, deadline: float = math.inf) -> None:
         while True:
             with self._changed:
-                if not self._events:
+                if not self._events or time.monotonic() > deadline:
                     self._thread = None
                     self._changed.notify_all()
                     return
@@ -75,8 +71,14 @@ class Line:
         with self._changed:
             if self._thread is threading.current_thread():
                 return True
-            left = max(0.0, deadline - time.monotonic())
-            return self._changed.wait_for(lambda: not self._events, left)
+            orphaned = bool(self._events) and (self._thread is None or not self._thread.is_alive())
+            if not orphaned:
+                left = max(0.0, deadline - time.monotonic())
+                return self._changed.wait_for(lambda: not self._events, left)
+            self._thread = threading.current_thread()
+        # No thread could be started for them: the interpreter ends, or there are too many.
+        self._tell(deadline)
+        return not self._events
 
 
 _lines: WeakValueDictionary[int, Line] = WeakValueDictionary()
@@ -92,7 +94,7 @@ def line_for(callback: BaseCallback) -> Line:
 
 @atexit.register
 def _drain_at_exit() -> None:
-    drain_all(time.monotonic() + AT_EXIT)
+    drain_all(end_of_patience())
 
 
 def drain_all(deadline: float) -> bool:

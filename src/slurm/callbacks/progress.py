@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from slurm import locks
 from slurm.callbacks.base import BaseCallback
 from slurm.model.states import JobState
+from slurm.threads import begin
 
 if TYPE_CHECKING:
     from slurm.callbacks import contexts
@@ -237,16 +238,17 @@ class Display:
     def __init__(self, snapshot: Callable[[], Snapshot], console: Any = None) -> None:
         self._snapshot = snapshot
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="slurm-progress", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begin to draw."""
-        self._thread.start()
+        self._thread = begin(self._run, "slurm-progress")
 
     def stop(self) -> None:
         """Draw a last time, and leave only what is over."""
         self._over.set()
-        self._thread.join(2)
+        if self._thread is not None:
+            self._thread.join(2)
 
     def _run(self) -> None:
         self.draw(*self._snapshot())

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from slurm import locks
 from slurm.api.embedded.environment import RUN_VARIABLE
 from slurm.api.embedded.place import find_place
+from slurm.threads import begin
 
 #: A wait shorter than this is not worth a word; and how often a lost scheduler is looked for.
 _AFTER_S, _AGAIN_S = 0.1, 0.5
@@ -36,10 +37,9 @@ class _Waits:
 
     def enter(self) -> None:
         with self._changed:
-            self._count += 1
             if self._thread is None:
-                self._thread = threading.Thread(target=self._tell, name="slurm-yield", daemon=True)
-                self._thread.start()
+                self._thread = begin(self._tell, "slurm-yield")
+            self._count += 1
             self._changed.notify_all()
 
     def leave(self) -> None:

@@ -163,8 +163,14 @@ class Job(Generic[R]):
         """Wait until the job is over."""
         pause = 0.01
         while not self.done():
+            self._refuse_unknown()
             self._sleep(pause)
             pause = min(SLOWEST, 1.5 * pause)
+
+    def _refuse_unknown(self) -> None:
+        """Raise where nobody knows of such a job: it would be waited for without end."""
+        for sub_job in self._sub_jobs:
+            sub_job._refuse_unknown()
 
     def _sleep(self, seconds: float) -> None:
         time.sleep(seconds)

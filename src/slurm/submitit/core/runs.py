@@ -24,6 +24,8 @@ R = TypeVar("R", covariant=True)
 SETTLES_S = 5.0
 #: Programs that ask for many jobs again and again do not read a run more often than this.
 LOOK_S = 0.05
+#: So many answers without it show that there is no such job: accounting lags by a moment.
+ASKED_TWICE = 2
 #: The base directory of the core, in the folder that depends on no job.
 BASE = ".runs"
 
@@ -139,6 +141,18 @@ class RunJob(Job[R]):
         if self.run_job is None:
             return super()._is_over(force_check)
         return self.site(self._paths._folder).is_over(self.run_job)
+
+    def _refuse_unknown(self) -> None:
+        super()._refuse_unknown()
+        if self._sub_jobs or not self.job_id or self.run_job is not None:
+            return
+        asked = self.watcher.times_unknown(self.job_id)
+        if asked < ASKED_TWICE or self.paths.submitted_pickle.exists():
+            return
+        raise utils.UncompletedJobError(
+            f"there is no job {self.job_id}: the scheduler was asked {asked} times and has none, "
+            f"and {self.paths.submitted_pickle} does not exist; check the id and the folder"
+        )
 
     def _sleep(self, seconds: float) -> None:
         if self.run_job is None:

@@ -95,6 +95,11 @@ class InfoWatcher:
         _, lasted = self._lasted.get(job_id, ("", 0))
         return is_over(state) and (not parse_state(state).may_requeue or lasted >= LASTING)
 
+    def times_unknown(self, job_id: str) -> int:
+        """How many answers of the scheduler in a row, up to the last one, did not have this job."""
+        state, count = self._lasted.get(job_id, ("", 0))
+        return 0 if state else count
+
     def update_if_long_enough(self, mode: str) -> None:
         """Ask the scheduler, if that is due."""
         now = time.time()
