@@ -172,6 +172,15 @@ def _special(state: JobState, seen: Evidence, job: Subject) -> errors.JobError |
     """Ends that the state alone does not tell: no directory there, or an upstream that failed."""
     status = seen.status
     facts = {**_facts(seen, job), "state": state.value}
+    log = next((job.options[name] for name in ("output", "error") if job.options.get(name)), None)
+    if state is JobState.FAILED and not seen.begins and status and status.signal == _NO_LOG and log:
+        return errors.JobFailed(
+            f"{_label(job)} did not start: {status.nodes or 'the node'} could not open its log "
+            f"{log}",
+            hint="output= and error= name files in directories that are there on the nodes, and "
+            "that you may write",
+            **facts,
+        )
     if state is JobState.FAILED and not seen.begins and status and _saw_nothing(status):
         return errors.RunDirNotVisible(
             f"{_label(job)} did not start: {status.nodes or 'the node'} does not see {job.run}",

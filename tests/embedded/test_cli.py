@@ -287,3 +287,42 @@ def test_a_job_whose_log_cannot_be_opened_is_not_said_to_run(project: Path) -> N
     told = at_terminal(project, "why", "last")
     assert "FAILED" in told.text and "It runs" not in told.text
     assert "/proc/none/%j could not be opened" in " ".join(told.text.split())
+    shown = at_terminal(project, "show", "last").text
+    assert "FAILED" in shown and "runs for" not in shown
+    assert "/proc/none/%j could not be opened" in " ".join(shown.split())
+
+
+MIXED = """
+import os
+from slurm import Cluster, task
+
+@task
+def item(number):
+    if number == 1:
+        os._exit(3)
+    if number % 2:
+        return number
+    raise (ValueError if number < 6 else KeyError)(f"no {number}")
+
+with Cluster.from_env():
+    item.map(range(8)).wait(90)
+"""
+
+
+def test_why_tells_every_kind_of_failure_of_a_map_with_its_count(project: Path) -> None:
+    (project / "mixed.py").write_text(MIXED)
+    subprocess.run([sys.executable, "mixed.py"], cwd=project, check=True, timeout=120)
+    told = json.loads(slurm("why", "last", "--json", cwd=project).text)
+    kinds = {(one["kind"], one["what"]): one["count"] for one in told["failures"]}
+    assert kinds[("raised", "ValueError")] == 3 and kinds[("raised", "KeyError")] == 1
+    assert [count for (kind, _), count in kinds.items() if kind == "died"] == [1]
+    text = slurm("why", "last", cwd=project).text
+    assert "3 x raised ValueError, first in slurm why" in text
+
+    element = told["job_id"].partition("_")[0] + "_2"
+    slurm("gc", "--older-than", "0", "--keep", "0", "--yes", cwd=project)
+    gone = slurm("why", element, cwd=project)
+    assert gone.code == 2 and f"job {element} is FAILED" in gone.text, gone.text
+    assert "its run was removed" in gone.text
+    whole = slurm("why", element.partition("_")[0], cwd=project).text
+    assert "is COMPLETED, FAILED" in whole

@@ -16,6 +16,7 @@ import pytest
 
 from slurm import Cluster, Job, JobContext, errors, outcome, task
 from slurm.stack import RunningCluster
+from terminal import slurm
 
 #: A guard against hangs; the controller looks at time limits every 30 s only.
 SOON = 60
@@ -287,6 +288,29 @@ def test_a_working_directory_that_does_not_exist_is_named(cluster: Cluster) -> N
     error = wait_error(cluster.submit(task(never), workdir="/nowhere/at/all")())
     assert isinstance(error, errors.JobFailed)
     assert "/nowhere/at/all" in str(error)
+
+
+@pytest.mark.parametrize("stream", ["output", "error"])
+def test_a_log_that_the_node_cannot_open_is_named_and_not_the_run_directory(
+    cluster: Cluster, stream: str, tmp_path: Path
+) -> None:
+    def never() -> int:
+        return 1
+
+    job = cluster.submit(task(never), **{stream: "/proc/none/log"})()
+    eventually(lambda: "FAILED" in run("squeue", "-h", "-t", "all", "-j", job.id, "-O", "State"))
+    base = str(cluster.base)
+    for verb in ("show", "why", "ls"):
+        said = slurm(
+            verb, *([] if verb == "ls" else [job.id]), "--job-base-dir", base, cwd=tmp_path
+        )
+        assert "FAILED" in said.text and "run" not in said.text.split("FAILED")[1].split(), (
+            said.text
+        )
+        assert verb == "ls" or "/proc/none/log" in said.text
+    error = wait_error(job)
+    assert type(error) is errors.JobFailed
+    assert "could not open its log /proc/none/log" in str(error)
 
 
 def test_a_run_directory_that_the_node_cannot_see_is_named(cluster: Cluster) -> None:

@@ -141,6 +141,13 @@ def test_a_node_that_does_not_see_the_directory_is_told_apart(told: dict[str, in
     assert "job_base_dir" in str(error.hint)
 
 
+def test_a_log_that_was_asked_for_is_suspected_before_the_directory() -> None:
+    seen = Evidence(status=status("FAILED", exit_code=0, signal=53))
+    error = failure(Verdict.FAILED, seen, subject(options={"error": "/nowhere/log"}))
+    assert type(error) is errors.JobFailed
+    assert "n7 could not open its log /nowhere/log" in error.message
+
+
 def test_a_job_whose_upstream_failed_says_so() -> None:
     seen = Evidence(status=status("CANCELLED", reason="DependencyNeverSatisfied", nodes=""))
     error = failure(Verdict.FAILED, seen, subject(dependency=True))

@@ -94,7 +94,7 @@ def test_the_queue_has_the_first_word_on_an_id(two: tuple[Agent, Agent], tmp_pat
     east, _ = two
     east.scheduler.rows.clear()
     east.scheduler.add("10", str(tmp_path / "elsewhere"), "RUNNING", "raw.sh")
-    with pytest.raises(AgentError, match="job 10 is RUNNING in the queue, and no run of"):
+    with pytest.raises(AgentError, match="job 10 is RUNNING for the scheduler, and no run of"):
         east.find_run("10")
 
 

@@ -80,18 +80,25 @@ def _in_queue(agent: Any, text: str) -> str:
         rows = agent.scheduler.status([whole])
     except AgentError:
         return ""  # it cannot be asked: the files say whose the id is
-    row = next((row for row in rows if re.split("[_+]", row.job_id)[0] == whole), None)
-    if row is None:
+    rows = [row for row in rows if re.split("[_+]", row.job_id)[0] == whole]
+    if not rows:
         return ""
+    row = next((row for row in rows if row.job_id.partition(";")[0] == bare), rows[0])
     base, path = os.path.realpath(agent.top), os.path.realpath(str(row.work_dir))
     inside = path.startswith(base + os.sep)
     if inside and os.path.isfile(os.path.join(path, rundir.METADATA)):
         return path
+    # Of an array that is asked for as a whole, the states of all its elements.
+    states = [row.state] if row.job_id.partition(";")[0] == bare else {r.state for r in rows}
+    gone = inside and not os.path.isdir(path)
+    where = f"its run was removed from {agent.base}" if gone else f"no run of {agent.base}"
     raise AgentError(
         "not-found",
-        f"job {bare} is {row.state} in the queue, and no run of {agent.base}",
+        f"job {bare} is {', '.join(sorted(states))} for the scheduler, and {where}",
         [f"{row.name} in {row.work_dir}"],
-        "name its run by its directory, or ask Slurm itself: squeue, scontrol show job",
+        "ask Slurm itself: squeue, sacct, scontrol show job"
+        if gone
+        else "name its run by its directory, or ask Slurm itself: squeue, scontrol show job",
     )
 
 

@@ -45,6 +45,11 @@ class Opened:
         return [job for job in self.jobs if job.settled and not job.succeeded]
 
     @property
+    def ended_badly(self) -> list[Job[Any]]:
+        """The failed jobs, and those of which only the scheduler says so: they left nothing."""
+        return [job for job in self.jobs if _ended_badly(job)]
+
+    @property
     def states(self) -> dict[str, int]:
         """How many jobs are in which state."""
         return dict(Counter(job.known_state.value for job in self.jobs))
@@ -79,6 +84,13 @@ class Opened:
             most = len(self.jobs) - 1
             raise UsageError(f"--task {index} is not in {self.run}", hint=f"it has 0 to {most}")
         return Opened(self.cluster, None, chosen)
+
+
+def _ended_badly(job: Job[Any]) -> bool:
+    if job.settled:
+        return not job.succeeded
+    state = job.known_state
+    return state.phase == "finished" and not state.succeeded
 
 
 def last_lines(job: Job[Any], count: int, stderr: bool = False) -> list[str]:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 from slurm.cli.frame import COMMON, Answer, Common, Run
 from slurm.cli.opened import Opened, last_lines, look_at
 from slurm.cli.screen import Column, Screen, ago, span, table
+from slurm.cli.why import unwritten
+from slurm.model.states import parse_state
 from slurm.model.units import format_duration, format_memory
 
 #: How many failed jobs are shown one by one.
@@ -84,7 +86,9 @@ class RunShown(Answer):
         yield "submitted", f"{ago(self.submitted, now)} ago"
         if self.started:
             ran = span((self.ended or now) - self.started)
-            yield "ran" if self.ended else "runs for", ran
+            over = parse_state(self.state).phase == "finished"
+            if self.ended or not over:
+                yield "ran" if self.ended else "runs for", ran
         if self.attempts > 1:
             yield "attempts", str(self.attempts)
         yield "asked for", ", ".join(f"{k}={v}" for k, v in sorted(self.options.items())) or "-"
@@ -103,6 +107,7 @@ def described(opened: Opened) -> RunShown:
     times = [job.timings for job in jobs]
     begins = [t.started for t in times if t.started]
     ends = [t.ended for t in times if t.ended]
+    over = all(job.settled or job.known_state.phase == "finished" for job in jobs)
     return RunShown(
         run=opened.run,
         task=opened.name,
@@ -113,12 +118,12 @@ def described(opened: Opened) -> RunShown:
         node=single.node if single else None,
         submitted=first.submitted,
         started=min(begins, default=None),
-        ended=max(ends, default=None) if opened.over else None,
+        ended=max(ends, default=None) if over else None,
         exit_code_of_job=single.exit_code if single and single.settled else None,
         attempts=len(single.history) if single else 1,
         path=first.path,
         options=_plain(first.options),
-        failed=[_failed(job) for job in opened.failed[:SHOWN]],
+        failed=[_failed(job) for job in opened.ended_badly[:SHOWN]],
         stdout=last_lines(single, 5) if single else [],
         stderr=last_lines(single, 5, True) if single else [],
     )
@@ -127,6 +132,8 @@ def described(opened: Opened) -> RunShown:
 def _failed(job: Any) -> FailedCall:
     last = job.history[-1]
     error = last.error.splitlines()[0] if last.error else ""
+    if not job.settled:
+        error = unwritten(job).text
     return FailedCall(job.index, job.id, job.known_state.value, last.kind or "", error, job.node)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -18,6 +19,21 @@ from slurm.why import Ended, Fix, Why, explain_failure, explain_pending
 
 
 @dataclass(frozen=True)
+class FailureKind:
+    """One kind of failure of a run, and how many of its calls ended so."""
+
+    kind: Annotated[str, "raised, exited, died, oom, timeout, preempted, node_fail or cancelled."]
+    what: Annotated[str, "The type of the exception; else what happened, in a few words."]
+    count: Annotated[int, "How many calls."]
+    job_id: Annotated[str, "The first of them: `slurm why` explains it."]
+
+    @property
+    def said(self) -> str:
+        """In a line."""
+        return f"raised {self.what}" if self.kind == "raised" else self.what
+
+
+@dataclass(frozen=True)
 class WhyShown(Answer):
     """Why a job waits or failed."""
 
@@ -25,6 +41,9 @@ class WhyShown(Answer):
     job_id: Annotated[str, "The job that is explained."]
     state: Annotated[str, "Its state."]
     others: Annotated[dict[str, int], "Of an array: how many of its jobs are in which state."]
+    failures: Annotated[
+        list[FailureKind], "Of an array: each kind of failure, the commonest first."
+    ]
     answer: Annotated[Why, "The answer."]
 
     @property
@@ -51,6 +70,12 @@ class WhyShown(Answer):
         if len(self.others) > 1:
             some = ", ".join(f"{n} {state}" for state, n in sorted(self.others.items()))
             yield f"  the whole run: {some}"
+        if len(self.failures) > 1:
+            yield "  it failed in several ways:"
+            yield from (
+                f"    {one.count} x {one.said}, first in slurm why {one.job_id}"
+                for one in self.failures
+            )
         for fix in told.fixes:
             yield from _fix(fix, screen)
         if not told.fixes and told.waits:
@@ -107,15 +132,36 @@ def explained(opened: Opened) -> WhyShown:
     elif state.phase == "pending" and job.key is not None:
         answer = _pending(opened, job)
     elif state.phase == "finished" and not job.settled:
-        answer = _unwritten(job)
+        answer = unwritten(job)
     else:
         answer = _fine(job)
-    return WhyShown(opened.run, job.id, state.value, others, answer)
+    failures = _kinds(opened) if others else []
+    return WhyShown(opened.run, job.id, state.value, others, failures, answer)
 
 
 def _chosen(opened: Opened) -> Any:
     waiting = [j for j in opened.jobs if not j.settled and j.known_state.phase == "pending"]
-    return next(iter([*opened.failed, *waiting, *opened.jobs]))
+    return next(iter([*opened.failed, *opened.ended_badly, *waiting, *opened.jobs]))
+
+
+def _kinds(opened: Opened) -> list[FailureKind]:
+    """In which ways the calls of a run failed, and how many in each."""
+    first: dict[tuple[str, str], str] = {}
+    counts: Counter[tuple[str, str]] = Counter()
+    for job in opened.ended_badly:
+        last = job.history[-1]
+        kind = last.kind or job.known_state.value
+        what = kind
+        if kind == "raised":
+            what = last.error.partition(":")[0].strip()
+        elif last.error:
+            what = last.error.splitlines()[0]
+        first.setdefault((kind, what), job.bare)
+        counts[kind, what] += 1
+    return [
+        FailureKind(kind, what, count, first[kind, what])
+        for (kind, what), count in counts.most_common()
+    ]
 
 
 def _pending(opened: Opened, job: Any) -> Why:
@@ -136,17 +182,20 @@ def _own_words(job: Any) -> dict[str, str]:
     return {"TRES": tres, **({"ArrayTaskThrottle": str(throttle)} if throttle else {})}
 
 
-def _unwritten(job: Any) -> Why:
+def unwritten(job: Any) -> Why:
     """An end that only the scheduler tells of."""
-    where = f" on {job.node}" if job.node else ""
-    text = f"It is over as {job.known_state.value}{where}, and its directory has nothing of it."
-    if not job.evidence.begins:
-        logs = [job.options[name] for name in ("output", "error") if job.options.get(name)]
-        named = f"its log {logs[0]}" if logs else "its log"
-        text += f" {named[0].upper()}{named[1:]} could not be opened, or the directory not be seen."
-    return Why(
-        job.reason, text, False, fixes=[Fix("", "check that both can be written on that node")]
-    )
+    over = f"It is over as {job.known_state.value}, and its directory has nothing of it."
+    where = job.node or "its node"
+    logs = [job.options[name] for name in ("output", "error") if job.options.get(name)]
+    if job.evidence.begins:
+        text, fix = over, f"check that {where} still sees its directory"
+    elif logs:
+        text = f"Its log {logs[0]} could not be opened on {where}. {over}"
+        fix = "check output= and error=: their directories have to be there, and yours to write"
+    else:
+        text = f"It could not open its log on {where}, or its directory is not seen there. {over}"
+        fix = "check that the directory can be written on that node"
+    return Why(job.reason, text, False, fixes=[Fix("", fix)])
 
 
 def _fine(job: Any) -> Why:
