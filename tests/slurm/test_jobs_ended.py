@@ -297,7 +297,8 @@ def test_a_log_that_the_node_cannot_open_is_named_and_not_the_run_directory(
     def never() -> int:
         return 1
 
-    job = cluster.submit(task(never), **{stream: "/proc/none/log"})()
+    options: dict[str, Any] = {stream: "/proc/none/log"}
+    job = cluster.submit(task(never), **options)()
     eventually(lambda: "FAILED" in run("squeue", "-h", "-t", "all", "-j", job.id, "-O", "State"))
     base = str(cluster.base)
     for verb in ("show", "why", "ls"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -20,6 +23,9 @@ from server import Sshd
 
 from slurm import Cluster, errors, task
 from waiting import age, holds
+
+#: How many children are forked, and how long one of them may take.
+ROUNDS, CHILD_S = 8, 150
 
 
 @task
@@ -298,3 +304,55 @@ def test_two_clients_watch_the_same_run(far: Cluster, slurm_sshd: Sshd, tmp_path
     twin = other.attach(job.run)
     assert other.backend is not far.backend
     assert (job.result(timeout=60), twin.result(timeout=60)) == (9, 9)
+
+
+def _in_a_child(job: Any, number: int) -> int:
+    """A forked child that asks about the parent's job and submits one of its own."""
+    child = os.fork()
+    if child:
+        return child
+    faulthandler.dump_traceback_later(CHILD_S, exit=True)  # who hangs shows where
+    code = 1
+    with contextlib.suppress(BaseException):
+        code = 0 if job.result(timeout=CHILD_S) is not None and same(number).result() else 2
+    os._exit(code)
+
+
+@pytest.mark.timeout(400)
+def test_cuts_killed_sshs_and_forks_at_any_moment_hang_neither_parent_nor_child(
+    far: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm.api import link
+
+    monkeypatch.setattr(link, "QUIET", 1.0)
+    monkeypatch.setattr(link, "SIGN_OF_LIFE", 3.0)
+    backend, chance, over = far.backend, random.Random(16), threading.Event()
+
+    def disturb() -> None:
+        while not over.wait(chance.uniform(0.05, 0.4)):
+            found = backend._link  # type: ignore[attr-defined]
+            if found is not None and chance.random() < 0.5:
+                with contextlib.suppress(OSError):
+                    os.kill(found._process.pid, signal.SIGKILL)
+            else:
+                proxy.cut(reset=chance.random() < 0.5)
+
+    first = same(7)
+    assert first.result(timeout=100) == 7
+    disturbing = threading.Thread(target=disturb, daemon=True)
+    disturbing.start()
+    children: list[int] = []
+    jobs = []
+    try:
+        for number in range(1, ROUNDS + 1):
+            jobs.append(slow(number, 0.2))
+            children.append(_in_a_child(jobs[-1], number))
+            until = time.monotonic() + chance.uniform(0, 0.3)
+            while time.monotonic() < until:
+                jobs[chance.randrange(len(jobs))].done()
+    finally:
+        over.set()
+        disturbing.join()
+    # While the last children live: nothing of the parent's waits for them.
+    assert [job.result(timeout=100) for job in jobs] == list(range(1, ROUNDS + 1))
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * ROUNDS

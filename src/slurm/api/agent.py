@@ -22,6 +22,7 @@ from slurm.api import (
     run_files,
     runtimes,
     shared_base,
+    starting,
     upkeep,
     whole,
 )
@@ -317,7 +318,7 @@ class Agent:
         import subprocess
 
         try:
-            done = subprocess.run(
+            done = starting.run(
                 list(command),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

@@ -47,6 +47,7 @@ MODULES = (
     "slurm.api.retry_rules",
     "slurm.api.runtimes",
     "slurm.api.agent",
+    "slurm.api.starting",
     "slurm.api.door",
     "slurm.api.unshared",
     "slurm.api.slurm_scheduler",

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO
 
 from slurm import locks
-from slurm.api import frames
+from slurm.api import frames, starting
 from slurm.api.agent_error import AgentError
 from slurm.api.bundle import opening
 from slurm.errors import ProtocolError
@@ -64,7 +64,7 @@ class Link:
         self._out: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         # A file, not a pipe: the control process that ssh leaves behind would keep a pipe open.
         self._said: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this
-        self._process = subprocess.Popen(
+        self._process = starting.popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -157,6 +157,15 @@ class Link:
             self._process.kill()
         for waiter in waiters:
             waiter.give(None)
+
+    def forget(self) -> None:
+        """In a forked child: let go of the parent's ssh, which ends when its pipes are closed."""
+        self._lost = self._lost or "the connection is that of the process that forked this one"
+        self._process.returncode = 0  # not ours to wait for, nor to kill
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
     def wait_ended(self, seconds: float) -> int | None:
         """The exit code of ssh, once it has ended."""

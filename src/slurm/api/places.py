@@ -12,6 +12,7 @@ import zlib
 from typing import Any, Callable, Iterator
 
 from slurm import rundir
+from slurm.api import starting
 from slurm.api.agent_error import AgentError
 from slurm.api.pythons import which
 
@@ -41,7 +42,7 @@ def find_slurm() -> None:
     mark = "slurm-sdk-environment"
     try:
         # A login shell may print anything; what stands behind the mark is the environment.
-        done = subprocess.run(
+        done = starting.run(
             ["/bin/sh", "-lc", f"echo {mark}; env -0"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

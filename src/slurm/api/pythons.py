@@ -6,6 +6,8 @@ import os
 import subprocess
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
+from slurm.api import starting
+
 _ASK = "import json, sys; print(json.dumps([sys.executable, list(sys.version_info[:3])]))"
 
 _FIND = """
@@ -38,7 +40,7 @@ def which(name: str) -> Optional[str]:
 
 def _ask(command: Sequence[str]) -> Any:
     try:
-        done = subprocess.run(
+        done = starting.run(
             list(command),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

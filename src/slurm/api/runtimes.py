@@ -4,6 +4,7 @@ import os
 import subprocess
 from typing import Dict
 
+from slurm.api import starting
 from slurm.api.pythons import which
 
 
@@ -31,7 +32,7 @@ def _help() -> str:
     if srun is None:
         return ""
     try:
-        done = subprocess.run(
+        done = starting.run(
             [srun, "--help"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -40,4 +41,4 @@ def _help() -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode("utf-8", "replace")
+    return str(done.stdout.decode("utf-8", "replace"))

@@ -10,9 +10,10 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
+from weakref import WeakSet
 
 from slurm import errors, locks
-from slurm.api import frames, openssh
+from slurm.api import frames, openssh, starting
 from slurm.api.agent_error import AgentError
 from slurm.api.backend import Backend, Wanted, as_error
 from slurm.api.link import Link, LinkLost
@@ -53,9 +54,9 @@ class SshBackend(Backend):
         self.wanted_files: dict[tuple[str, str], str] = {}
         self.files_there: set[tuple[str, str]] = set()
         self._reset()
+        _made.add(self)
 
     def _reset(self) -> None:
-        self._pid = os.getpid()
         self._connecting = locks.lock("ssh.connecting")
         self._link: Link | None = None
         self._hello: dict[str, Any] | None = None
@@ -102,8 +103,6 @@ class SshBackend(Backend):
     # ---- the connection -------------------------------------------------------------------------
 
     def _connected(self, deadline: float) -> Link:
-        if self._pid != os.getpid():
-            self._reset()  # after a fork the connection is the parent's
         with self._connecting:
             link = self._link
             if link is not None and not link.lost:
@@ -169,6 +168,12 @@ class SshBackend(Backend):
         self.connections += 1
         return link
 
+    def forget(self) -> None:
+        """In a forked child: the connection is the parent's."""
+        if self._link is not None:
+            self._link.forget()
+        self._reset()
+
     def close(self) -> None:
         """End the connection; the next verb makes a new one."""
         link, self._link = self._link, None
@@ -179,7 +184,7 @@ class SshBackend(Backend):
 
     def facts(self) -> dict[str, Any]:
         """What the agent said when the connection was made."""
-        if self._hello is None or self._pid != os.getpid():
+        if self._hello is None:
             self._connected(time.monotonic() + self.patience)
         assert self._hello is not None
         return self._hello
@@ -335,7 +340,7 @@ def _checked(hello: Any) -> dict[str, Any]:
 def _run(command: list[str]) -> str:
     """What a short command of ssh prints; nothing where it fails, for the next step will tell."""
     try:
-        done = subprocess.run(
+        done = starting.run(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -345,12 +350,13 @@ def _run(command: list[str]) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    return done.stdout.decode("utf-8", "replace")
+    return str(done.stdout.decode("utf-8", "replace"))
 
 
 # ---- one per target -----------------------------------------------------------------------------
 
 _backends: dict[tuple[str, bool], SshBackend] = {}
+_made: WeakSet[SshBackend] = WeakSet()
 _lock = locks.lock("ssh.connections")
 
 
@@ -361,3 +367,13 @@ def ssh_backend(
     backend = SshBackend(how, base, trust_group)
     with _lock:
         return _backends.setdefault((backend.target, looking), backend)
+
+
+def _forget_after_fork() -> None:
+    """Before the child has a second thread: two that find an old connection would both use it."""
+    for backend in list(_made):
+        backend.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)

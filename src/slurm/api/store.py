@@ -12,7 +12,7 @@ import time
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 from slurm import rundir
-from slurm.api import folders, run_files, whole
+from slurm.api import folders, run_files, starting, whole
 from slurm.api.agent_error import AgentError
 from slurm.runner import environment_state
 from slurm.runner.protected import protect, remove_tree
@@ -98,7 +98,7 @@ def make(agent: Any, key: str, sdk: str) -> Dict[str, Any]:
     if found["state"] in ("ready", "making"):
         return found
     # It has a session of its own: it goes on when the connection ends.
-    subprocess.Popen(
+    starting.popen(
         [sys.executable, program, folder],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurm import locks
+from slurm.api import starting
 from slurm.errors import BuildFailed, PackagingError
 from slurm.packaging import progress
 from slurm.packaging.tree import Tree, cache_folder, read_entry
@@ -196,7 +197,7 @@ def _run(words: Sequence[str], tree: Tree, index: Mapping[str, Any], line: Any) 
     if more:
         env.update(UV_INDEX=more, PIP_EXTRA_INDEX_URL=more)
     lines: list[str] = []
-    process = subprocess.Popen(
+    process = starting.popen(
         words,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

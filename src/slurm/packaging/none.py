@@ -115,9 +115,11 @@ def python_version(python: str) -> tuple[int, int] | None:
     """The version of an interpreter, None where it cannot be asked from here."""
     import subprocess
 
+    from slurm.api import starting
+
     ask = "import json, sys; print(json.dumps(sys.version_info[:2]))"
     try:
-        done = subprocess.run(
+        done = starting.run(
             [python, "-I", "-S", "-c", ask], capture_output=True, timeout=30, check=True
         )
         major, minor = json.loads(done.stdout)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slurm.api import starting
 from slurm.errors import PackagingError
 
 #: Folders that are nobody's source, where no git says what is ignored.
@@ -154,7 +155,7 @@ def _git(root: str, *words: str) -> subprocess.Popen[bytes] | None:
     # Status would write what it has learned into the user's index.
     env = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
-        return subprocess.Popen(
+        return starting.popen(
             ["git", *words],
             cwd=root,
             env=env,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from slurm.api import starting
 from slurm.errors import PackagingError
 from slurm.packaging.build import Wheel, asks_for_sdk, build_wheel, find_uv
 from slurm.packaging.choose import find_project
@@ -142,7 +142,7 @@ def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
     words = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--quiet"]
     for extra in extras:
         words += ["--extra", extra]
-    done = subprocess.run(
+    done = starting.run(
         words, cwd=os.path.dirname(path), capture_output=True, text=True, timeout=120
     )
     if done.returncode:

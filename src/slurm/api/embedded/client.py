@@ -246,6 +246,8 @@ def _listening(place: Place) -> bool:
 def _spawn(place: Place, environ: Mapping[str, str]) -> None:
     import subprocess  # only the first call of all needs it
 
+    from slurm.api import starting
+
     kept = {
         name: value
         for name, value in environ.items()
@@ -257,7 +259,7 @@ def _spawn(place: Place, environ: Mapping[str, str]) -> None:
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "__main__.py")
     arguments = [root, place.directory, place.socket, str(ready)]
     try:
-        starter = subprocess.Popen(
+        starter = starting.popen(
             [sys.executable, "-I", "-S", program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,

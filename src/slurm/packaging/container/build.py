@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from slurm.api import starting
 from slurm.errors import BuildFailed, ImageUnusable
 from slurm.packaging import progress
 from slurm.packaging.container import context as files
@@ -108,7 +109,7 @@ def _follow(words: Sequence[str], told: Callable[[str], None], hide: Sequence[st
     said: list[str] = []
     env = {**os.environ, "DOCKER_BUILDKIT": "1"}
     try:
-        engine = subprocess.Popen(
+        engine = starting.popen(
             words,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -171,7 +172,7 @@ def _look_inside(build: Build, image: str, python: str) -> tuple[int, int] | Non
     words = engines.look_command(build.engine, image, python)
     if words is None:
         return None
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    done = starting.run(words, capture_output=True, text=True, timeout=120)
     if done.stdout.startswith("python "):
         major, minor = map(int, done.stdout.split()[1].split("."))
         if (major, minor) < OLDEST:
@@ -215,7 +216,7 @@ _seen: set[str] = set()
 
 def _ask(words: Sequence[str]) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        done = starting.run(words, capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout.strip() if done.returncode == 0 else ""

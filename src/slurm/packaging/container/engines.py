@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from slurm.api import starting
 from slurm.errors import PackagingError
 
 #: Engines in the order in which they are looked for.
@@ -93,7 +94,7 @@ def works(engine: str) -> bool:
     if shutil.which(engine) is None:
         return False
     try:
-        done = subprocess.run(_PROBE[engine], capture_output=True, timeout=30)
+        done = starting.run(_PROBE[engine], capture_output=True, timeout=30)
     except (OSError, subprocess.SubprocessError):
         return False
     return done.returncode == 0
