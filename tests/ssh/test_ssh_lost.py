@@ -26,6 +26,7 @@ from waiting import age, holds
 
 #: How many children are forked, and how long one of them may take.
 ROUNDS, CHILD_S = 8, 150
+DISTURBANCES = 12
 
 
 @task
@@ -326,12 +327,17 @@ def test_cuts_killed_sshs_and_forks_at_any_moment_hang_neither_parent_nor_child(
 
     monkeypatch.setattr(link, "QUIET", 1.0)
     monkeypatch.setattr(link, "SIGN_OF_LIFE", 3.0)
-    backend, chance, over = far.backend, random.Random(16), threading.Event()
+    backend: Any = far.backend
+    chance, over = random.Random(16), threading.Event()
 
     def disturb() -> None:
-        while not over.wait(chance.uniform(0.05, 0.4)):
-            found = backend._link  # type: ignore[attr-defined]
-            if found is not None and chance.random() < 0.5:
+        """As soon as a connection stands it is cut, or its ssh killed, so many times."""
+        for _ in range(DISTURBANCES):
+            while ((found := backend._link) is None or found.lost) and not over.wait(0.01):
+                pass
+            if over.wait(chance.uniform(0, 1)):
+                return
+            if chance.random() < 0.5:
                 with contextlib.suppress(OSError):
                     os.kill(found._process.pid, signal.SIGKILL)
             else:
