@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
-from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.frame import COMMON, COUNT, Answer, Common, Run
 from slurm.cli.opened import Opened, open_run
 from slurm.cli.screen import Screen
 from slurm.model.states import parse_state
@@ -52,7 +52,9 @@ class Seen(Answer):
 def attach(
     run: Run,
     *,
-    lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many last lines.")] = 10,
+    lines: Annotated[
+        int, Parameter(name=["--lines", "-n"], help="How many last lines.", validator=COUNT)
+    ] = 10,
     stderr: Annotated[bool, Parameter(negative="", help="The other stream of its log.")] = False,
     common: Common = COMMON,
 ) -> Iterator[Seen]:

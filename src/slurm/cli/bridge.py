@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
+from slurm.cli.frame import ONE_OR_MORE
 from slurm.errors import ConfigError
 from slurm.extras import needs_extra
 from slurm.shutdown import Shutdown
@@ -83,7 +84,12 @@ class JsonLines(logging.Formatter):
 
 
 @app.command
-def render(*, config: Path | None = None, image: str = "", replicas: int = 2) -> None:
+def render(
+    *,
+    config: Path | None = None,
+    image: str = "",
+    replicas: Annotated[int, Parameter(validator=ONE_OR_MORE)] = 2,
+) -> None:
     """Print all objects of an installation as YAML, for kubectl apply or a kustomize base."""
     _needs_extra()
     import msgspec

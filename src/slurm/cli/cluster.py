@@ -24,6 +24,7 @@ from slurm.cli.cluster_life import (
     up_in_containers,
     what_about_jobs,
 )
+from slurm.cli.frame import ONE_OR_MORE
 from slurm.errors import OptionError
 from slurm.stack import life, native_life, site
 from slurm.stack.plan import container_plan
@@ -49,9 +50,15 @@ def up(
         Literal["native", "podman", "docker"] | None,
         Parameter(help="How the daemons run; left out: as the topology says, else native."),
     ] = None,
-    nodes: Annotated[int | None, Parameter(help="Number of compute nodes.")] = None,
-    cpus: Annotated[int | None, Parameter(help="CPUs that each node offers.")] = None,
-    memory: Annotated[int | None, Parameter(help="Memory that each node offers, in MiB.")] = None,
+    nodes: Annotated[
+        int | None, Parameter(help="Number of compute nodes.", validator=ONE_OR_MORE)
+    ] = None,
+    cpus: Annotated[
+        int | None, Parameter(help="CPUs that each node offers.", validator=ONE_OR_MORE)
+    ] = None,
+    memory: Annotated[
+        int | None, Parameter(help="Memory that each node offers, in MiB.", validator=ONE_OR_MORE)
+    ] = None,
     name: Annotated[str | None, Parameter(help="The cluster's name in Slurm.")] = None,
     conf_line: Annotated[
         list[str] | None,

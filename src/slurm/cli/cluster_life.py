@@ -11,6 +11,7 @@ from typing import Annotated, NamedTuple
 from cyclopts import App, Parameter
 
 from slurm.cli import DONE, REFUSED, UNREACHABLE, cluster_native
+from slurm.cli.frame import COUNT, ONE_OR_MORE, SECONDS
 from slurm.errors import OptionError, StackError, nearest
 from slurm.stack import backup as backups
 from slurm.stack import change, health, life, native_life, record
@@ -33,7 +34,7 @@ Dir = Annotated[
 ]
 Json = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for a program.")]
 Yes = Annotated[bool, Parameter(name="--yes", negative="", help="Do not ask.")]
-Patience = Annotated[float, Parameter(help="Seconds to wait for running jobs.")]
+Patience = Annotated[float, Parameter(help="Seconds to wait for running jobs.", validator=SECONDS)]
 Words = Annotated[str, Parameter(allow_leading_hyphen=True, help="The command.")]
 Service = Annotated[
     str | None, Parameter(help="Where; left out: on the login node, else beside slurmctld.")
@@ -221,7 +222,7 @@ def logs(
     /,
     *,
     dir: Dir = None,
-    lines: Annotated[int, Parameter(help="How many of the last lines.")] = 40,
+    lines: Annotated[int, Parameter(help="How many of the last lines.", validator=COUNT)] = 40,
     follow: Annotated[bool, Parameter(negative="", help="Go on as they come.")] = False,
 ) -> int:
     """Show what services said last, each line with its service."""
@@ -294,7 +295,9 @@ def token(
     *,
     dir: Dir = None,
     user: User = None,
-    seconds: Annotated[int, Parameter(help="How long it is good for.")] = 3600,
+    seconds: Annotated[
+        int, Parameter(help="How long it is good for.", validator=ONE_OR_MORE)
+    ] = 3600,
 ) -> int:
     """Print a token for REST, as a line for the shell: `SLURM_JWT=...`."""
     stack = open_stack(place(name, dir))
@@ -325,7 +328,7 @@ def apply(
 
 @app.command
 def scale(
-    nodes: Annotated[int, Parameter(help="How many nodes there should be.")],
+    nodes: Annotated[int, Parameter(help="How many nodes there should be.", validator=ONE_OR_MORE)],
     name: Name = None,
     /,
     *,

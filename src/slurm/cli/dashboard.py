@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from slurm.cli.ended import Ended
-from slurm.cli.frame import COMMON, Common
+from slurm.cli.frame import COMMON, PORT_OR_ANY, Common, within
 from slurm.extras import needs_extra
 
 if TYPE_CHECKING:
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
 def dashboard(
     *,
     address: Annotated[str, Parameter(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int | None, Parameter(help="The port; 0 takes any that is free.")] = None,
-    interval: Annotated[float, Parameter(help="Seconds between two collections at least.")] = 5.0,
+    port: Annotated[
+        int | None, Parameter(help="The port; 0 takes any that is free.", validator=PORT_OR_ANY)
+    ] = None,
+    interval: Annotated[
+        float,
+        Parameter(help="Seconds between two collections at least.", validator=within(0.1, 10**6)),
+    ] = 5.0,
     read_only: Annotated[
         bool, Parameter(negative="", help="Only show: nobody can cancel, hold or requeue.")
     ] = False,

@@ -17,7 +17,7 @@ from typing import IO, Annotated
 from cyclopts import Parameter
 
 from slurm import errors
-from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.frame import COMMON, PORT, PORT_OR_ANY, Answer, Common, Run
 from slurm.cli.pick import Node, one_job
 from slurm.cli.screen import Screen
 from slurm.inside import command_inside, python_there
@@ -45,10 +45,15 @@ class Forwarded(Answer):
 
 def forward(
     run: Run,
-    port: Annotated[int, Parameter(help="The port that the job's program listens on.")],
+    port: Annotated[
+        int, Parameter(help="The port that the job's program listens on.", validator=PORT)
+    ],
     *,
     local_port: Annotated[
-        int | None, Parameter(help="The port on this machine; the same, else a free one.")
+        int | None,
+        Parameter(
+            help="The port on this machine; the same, else a free one.", validator=PORT_OR_ANY
+        ),
     ] = None,
     node: Node = None,
     common: Common = COMMON,

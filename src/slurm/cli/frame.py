@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +28,21 @@ Run = Annotated[
     str,
     Parameter(help="A run: `last`, its name or the begin of it, its directory, or a job id."),
 ]
+
+
+def within(least: float, most: float) -> Callable[[Any, Any], None]:
+    """Refuse a number of an option that is outside of this; None was not given."""
+
+    def check(_: object, value: Any) -> None:
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"write a number from {least} to {most}.")
+
+    return check
+
+
+#: Of lines, runs, elements and ranks: none, or any number that makes sense; and seconds.
+COUNT, ONE_OR_MORE, SECONDS = within(0, 2**31 - 1), within(1, 2**31 - 1), within(0, 10**9)
+PORT, PORT_OR_ANY = within(1, 65535), within(0, 65535)
 
 
 class Answer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from slurm.cli.frame import COMMON, Answer, Common
+from slurm.cli.frame import COMMON, COUNT, Answer, Common
 from slurm.cli.screen import Column, Screen, ago, size, table
 from slurm.errors import UsageError
 from slurm.model.units import parse_duration
@@ -60,7 +60,9 @@ class Swept(Answer):
 def gc(
     *,
     older_than: Annotated[str, Parameter(help="Only what ended so long ago.")] = "30d",
-    keep: Annotated[int, Parameter(help="Keep so many of the newest runs of each task.")] = 1,
+    keep: Annotated[
+        int, Parameter(help="Keep so many of the newest runs of each task.", validator=COUNT)
+    ] = 1,
     task: Annotated[str | None, Parameter(help="Only runs of this task.")] = None,
     failed: Annotated[bool, Parameter(negative="", help="Only runs that failed.")] = False,
     dry_run: Annotated[bool, Parameter(negative="", help="Only show what would go.")] = False,
@@ -73,7 +75,7 @@ def gc(
     """
     cluster = common.connect()
     age = 0 if older_than == "0" else parse_duration(older_than, "--older-than") or 0
-    chosen = old_runs(_all_runs(cluster), time.time(), age, max(0, keep), task, failed)
+    chosen = old_runs(_all_runs(cluster), time.time(), age, keep, task, failed)
     sizes = cluster.backend.run_sizes([run.run for run in chosen])
     others = list(_others(cluster, age, dry_run=True))
     total = sum(sizes.values()) + sum(thing.size for thing in others)

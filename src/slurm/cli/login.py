@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from slurm.api import openssh
 from slurm.cli import DONE, UNREACHABLE
-from slurm.cli.frame import FORM, Form, Said
+from slurm.cli.frame import FORM, PORT, Form, Said
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ def login(
     host: Annotated[str, Parameter(help="The login node, as in Cluster(hostname=...).")],
     *,
     username: Annotated[str | None, Parameter(help="The user there.")] = None,
-    port: Annotated[int | None, Parameter(help="The port of sshd.")] = None,
+    port: Annotated[int | None, Parameter(help="The port of sshd.", validator=PORT)] = None,
     identity_file: Annotated[str | None, Parameter(help="The private key.")] = None,
     jump_host: Annotated[str | None, Parameter(help="A host to go through.")] = None,
     ssh_option: Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.frame import COMMON, COUNT, Answer, Common, Run
 from slurm.cli.opened import look_at
 from slurm.cli.screen import Screen
 
@@ -32,10 +32,16 @@ def logs(
     follow: Annotated[
         bool, Parameter(name=["--follow", "-f"], negative="", help="Until the job is over.")
     ] = False,
-    lines: Annotated[int, Parameter(name=["--lines", "-n"], help="How many last lines.")] = 10,
+    lines: Annotated[
+        int, Parameter(name=["--lines", "-n"], help="How many last lines.", validator=COUNT)
+    ] = 10,
     stderr: Annotated[bool, Parameter(negative="", help="The other stream.")] = False,
-    task: Annotated[int | None, Parameter(help="Of an array: the one with this number.")] = None,
-    rank: Annotated[int | None, Parameter(help="Of a job with ranks: this one's lines.")] = None,
+    task: Annotated[
+        int | None, Parameter(help="Of an array: the one with this number.", validator=COUNT)
+    ] = None,
+    rank: Annotated[
+        int | None, Parameter(help="Of a job with ranks: this one's lines.", validator=COUNT)
+    ] = None,
     common: Common = COMMON,
 ) -> Iterator[LogLine]:
     """Print the last lines of a job's log; with --follow each new one as it comes."""

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from slurm.cli.frame import COMMON, Answer, Common
+from slurm.cli.frame import COMMON, ONE_OR_MORE, Answer, Common
 from slurm.cli.screen import Column, Screen, ago, span, table
 from slurm.runlist import ListedRun, RunList
 
@@ -80,7 +80,9 @@ class RunsListed(Answer):
 def ls(
     *,
     all: Annotated[bool, Parameter(name=["--all", "-a"], negative="", help="All runs.")] = False,
-    number: Annotated[int, Parameter(name=["--number", "-n"], help="How many of them.")] = 20,
+    number: Annotated[
+        int, Parameter(name=["--number", "-n"], help="How many of them.", validator=ONE_OR_MORE)
+    ] = 20,
     task: Annotated[str | None, Parameter(help="Only runs of this task.")] = None,
     state: Annotated[str | None, Parameter(help="Only runs in this state, such as FAILED.")] = None,
     common: Common = COMMON,
@@ -88,7 +90,7 @@ def ls(
     """List the runs of a cluster, newest first, with their states."""
     backend = common.backend()
     filtered = task is not None or state is not None
-    limit = 0 if all or filtered else max(1, number)
+    limit = 0 if all or filtered else number
     runs = RunList(backend.target)
     found, total = runs.look(backend, limit)
     kept = [one for one in found if _fits(one, task, state)]

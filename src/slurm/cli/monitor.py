@@ -10,7 +10,17 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from slurm.cli.ended import Ended
-from slurm.cli.frame import COMMON, FORM, Answer, Common, Form
+from slurm.cli.frame import (
+    COMMON,
+    COUNT,
+    FORM,
+    PORT_OR_ANY,
+    SECONDS,
+    Answer,
+    Common,
+    Form,
+    within,
+)
 from slurm.cli.screen import Screen, screen_of
 from slurm.monitor.collector import INTERVAL, STALE
 from slurm.monitor.exporter import PORT, ExporterServer, is_loopback
@@ -39,17 +49,26 @@ class Written(Answer):
 def serve(
     *,
     address: Annotated[str, Parameter(help="Where to listen.")] = "127.0.0.1",
-    port: Annotated[int, Parameter(help="The port; 0 takes any that is free.")] = PORT,
+    port: Annotated[
+        int, Parameter(help="The port; 0 takes any that is free.", validator=PORT_OR_ANY)
+    ] = PORT,
     interval: Annotated[
-        float, Parameter(help="Seconds between two collections at least.")
+        float,
+        Parameter(help="Seconds between two collections at least.", validator=within(0.1, 10**6)),
     ] = INTERVAL,
     stale_after: Annotated[
-        float, Parameter(help="Seconds after which old data are no longer served.")
+        float,
+        Parameter(help="Seconds after which old data are no longer served.", validator=SECONDS),
     ] = STALE,
     top: Annotated[
-        int, Parameter(help="Users, and accounts, with series of their own; else `other`.")
+        int,
+        Parameter(
+            help="Users, and accounts, with series of their own; else `other`.", validator=COUNT
+        ),
     ] = 50,
-    per_job: Annotated[int, Parameter(help="Running jobs with series of their own.")] = 0,
+    per_job: Annotated[
+        int, Parameter(help="Running jobs with series of their own.", validator=COUNT)
+    ] = 0,
     web_config: Annotated[
         Path | None, Parameter(help="web.yml with TLS and passwords, as other exporters take it.")
     ] = None,

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
-from slurm.cli.frame import FORM, Answer, Form
+from slurm.cli.frame import FORM, Answer, Form, within
 from slurm.cli.planner import PlanEnds, Planned, Recorder, planning
 from slurm.cli.screen import Screen
 from slurm.cost import Budget, budgets
@@ -202,7 +202,9 @@ def _count(number: int, what: str) -> str:
 def plan(
     script: Annotated[Path, Parameter(help="A Python script that uses the SDK.")],
     *arguments: Annotated[str, Parameter(allow_leading_hyphen=True, help="Its own arguments.")],
-    timeout: Annotated[float, Parameter(help="Seconds after which the plan ends.")] = 60,
+    timeout: Annotated[
+        float, Parameter(help="Seconds after which the plan ends.", validator=within(0.1, 10**6))
+    ] = 60,
     form: Form = FORM,
 ) -> ScriptPlan:
     """Run the script without submitting anything, until it needs a result.

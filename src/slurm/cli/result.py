@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
-from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.frame import COMMON, COUNT, SECONDS, Answer, Common, Run
 from slurm.cli.opened import Opened, open_run
 from slurm.cli.screen import Screen
 from slurm.errors import JobError
@@ -45,9 +45,13 @@ class Returned(Answer):
 def result(
     run: Run,
     *,
-    task: Annotated[int | None, Parameter(help="Of an array: only this one.")] = None,
+    task: Annotated[
+        int | None, Parameter(help="Of an array: only this one.", validator=COUNT)
+    ] = None,
     output: Annotated[Path | None, Parameter(help="Pickle the value into this file.")] = None,
-    timeout: Annotated[float | None, Parameter(help="Wait so many seconds, not for ever.")] = None,
+    timeout: Annotated[
+        float | None, Parameter(help="Wait so many seconds, not for ever.", validator=SECONDS)
+    ] = None,
     common: Common = COMMON,
 ) -> Returned:
     """Print what a run returned; waits while it runs. Exit code 1: it failed."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from slurm.cli.ended import Ended
-from slurm.cli.frame import COMMON, Common
+from slurm.cli.frame import COMMON, Common, within
 from slurm.errors import OptionError, UsageError
 from slurm.extras import needs_extra
 from slurm.inside import terminal
@@ -15,7 +15,10 @@ from slurm.inside import terminal
 
 def top(
     *,
-    interval: Annotated[float, Parameter(help="Seconds between two looks at the queue.")] = 10.0,
+    interval: Annotated[
+        float,
+        Parameter(help="Seconds between two looks at the queue.", validator=within(0.1, 10**6)),
+    ] = 10.0,
     common: Common = COMMON,
 ) -> Ended:
     """Show jobs, arrays, nodes and logs on the whole screen, and cancel jobs there.

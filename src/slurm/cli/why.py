@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from slurm.cli import DONE, TASK_FAILED
-from slurm.cli.frame import COMMON, Answer, Common, Run
+from slurm.cli.frame import COMMON, COUNT, Answer, Common, Run
 from slurm.cli.opened import Opened, last_lines, look_at
 from slurm.cli.screen import Screen, span
 from slurm.errors import RemoteError, SlurmError
@@ -115,7 +115,9 @@ def _fix(fix: Fix, screen: Screen) -> Iterator[str]:
 def why(
     run: Run,
     *,
-    task: Annotated[int | None, Parameter(help="Of an array: the one with this number.")] = None,
+    task: Annotated[
+        int | None, Parameter(help="Of an array: the one with this number.", validator=COUNT)
+    ] = None,
     common: Common = COMMON,
 ) -> WhyShown:
     """Say in English why a job waits, or why it failed, and what helps."""
