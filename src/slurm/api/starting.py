@@ -8,8 +8,7 @@ lives: `subprocess` closes them for programs, not for children.
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Sequence
 
 #: A fork does not wait longer than this for a program that does not start.
 PATIENCE = 10.0
