@@ -127,9 +127,7 @@ ALLOWED = {
     (
         "what every other place here starts goes through it",
         "",
-    ): (
-        "api/starting.py:popen starts",
-    ),
+    ): ("api/starting.py:popen starts",),
     (
         "a program of the table found on PATH; its words are ours",
         "",
