@@ -132,7 +132,10 @@ class Cluster(Target):
             how,
             packaging=choose(own, outer or None),
             callbacks=gather(callbacks, progress),
-            defaults=merge(above.defaults, normalize(options, where="Cluster")),
+            defaults=merge(
+                above.defaults,
+                normalize(options, where="Cluster", beside=Cluster.__init__.__kwdefaults__ or ()),
+            ),
             trust_group=trust,
         )
 

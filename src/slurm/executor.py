@@ -440,13 +440,17 @@ def _any_call(*args: Any, **kwargs: Any) -> None:
     """The signature of a chunk."""
 
 
+#: No pool is as large as this; what is, is a mistake.
+MOST = 10**6
+
+
 def _check(max_workers: int, min_workers: int, workers_per_job: int, retries: int) -> None:
     given = {"max_workers": (max_workers, 1), "workers_per_job": (workers_per_job, 1)}
     given.update(min_workers=(min_workers, 0), retries=(retries, 0))
     for name, (value, least) in given.items():
-        if value < least:
+        if type(value) is not int or not least <= value <= MOST:
             raise errors.OptionError(
-                f"{name}={value!r} is not a whole number of {least} or more",
+                f"{name}={value!r} is not a whole number from {least} to {MOST}",
                 hint="cluster.executor(max_workers=8, min_workers=0)",
             )
     if min_workers > max_workers:

@@ -167,7 +167,10 @@ class Task(_Typed[P, T]):
         from slurm.packaging.arguments import items_of
 
         where = f"{self.name}.starmap"
-        tuples = (tuple(items_of(item, where)) for item in items_of(items, where))
+        tuples = (
+            tuple(items_of(item, where, number))
+            for number, item in enumerate(items_of(items, where))
+        )
         return self.map(tuples, max_concurrent=max_concurrent, common=common, pack=pack)
 
     def after(

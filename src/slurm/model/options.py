@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NoReturn, TypedDict
 
 from slurm.errors import OptionError, nearest
@@ -116,27 +116,29 @@ def option_names() -> tuple[str, ...]:
     return (*BY_NAME, "sbatch")
 
 
-def normalize(options: Mapping[str, object], *, where: str) -> dict[str, object]:
+def normalize(
+    options: Mapping[str, object], *, where: str, beside: Iterable[str] = ()
+) -> dict[str, object]:
     """The options with right names and plain values, or an `OptionError` that begins with `where`.
 
     Times become `Seconds` (or `"UNLIMITED"`), memory MiB, GPUs a tuple of `GpuRequest`, lists of
     names text with commas; `env` and `sbatch` dicts; `setup`, `teardown`, `modules` and `secrets`
     tuples. None stays, to remove a default in `merge`, and a switch that is False becomes None.
     What this returns may be given to it again, but not what JSON made of it: a plain number is
-    minutes.
+    minutes. `beside` are other names that may be meant, of what takes the options.
     """
     try:
-        return _normalize(options)
+        return _normalize(options, beside)
     except OptionError as error:
         raise OptionError(f"{where}: {error.message}", hint=error.hint) from None
 
 
-def _normalize(options: Mapping[str, object]) -> dict[str, object]:
+def _normalize(options: Mapping[str, object], beside: Iterable[str]) -> dict[str, object]:
     plain: dict[str, object] = {}
     for given, value in options.items():
         name = ALIASES.get(given, given)
         if name not in BY_NAME and name != "sbatch":
-            _refuse_name(given)
+            _refuse_name(given, beside)
         if name in plain:
             _refuse_pair(name, next(key for key, to in ALIASES.items() if to == name))
         if value is None:
@@ -161,13 +163,13 @@ def _refuse_pair(one: str, other: str) -> NoReturn:
     )
 
 
-def _refuse_name(given: object) -> NoReturn:
+def _refuse_name(given: object, beside: Iterable[str]) -> NoReturn:
     """Say what the nearest right option is, or how else the thing is asked for."""
     if not isinstance(given, str):
         raise OptionError(f"the name of an option must be text, not {brief(given)}")
     name = given.lower().replace("-", "_").removeprefix("slurm_")
     flag = name.replace("_", "-")
-    close = MEANT.get(name) or nearest(name, [*option_names(), *ALIASES])
+    close = MEANT.get(name) or nearest(name, [*option_names(), *ALIASES, *beside])
     was = older.hint(name)
     if was is not None:
         hint = was

@@ -46,11 +46,17 @@ class ShippedArguments:
     of_some: tuple[Any, ...] = ()
 
 
-def items_of(items: Any, where: str) -> Iterator[Any]:
-    """The items of a map, one by one; what has none is refused."""
+def items_of(items: Any, where: str, number: int | None = None) -> Iterator[Any]:
+    """The items of a map, or of its item with this number, one by one; what has none is refused."""
     try:
         return iter(items)
     except TypeError:
+        if number is not None:
+            raise UsageError(
+                f"{where}: item {number}, {items!r}, is not a series of arguments",
+                hint=f"give a tuple for each call: {where}([(1, 2), (3, 4)]); map takes one "
+                "argument each",
+            ) from None
         raise UsageError(
             f"{where}: {items!r} is not a series of items",
             hint=f"give a list or another iterable: {where}([...])",
@@ -210,9 +216,12 @@ class _Shape:
         try:
             signature.bind(*call.args, **{**self._common, **call.kwargs})
         except TypeError as error:
+            twice = [key for key in self._common if f"argument {key!r}" in str(error)]
+            hint = f"call it as {self.name}{signature}"
+            if twice and "multiple values" in str(error):
+                hint = f"leave {twice[0]!r} out of common=, or out of the items"
             raise WrongArguments(
-                f"{where}{self.name}{signature} cannot be called like this: {error}",
-                hint=f"call it as {self.name}{signature}",
+                f"{where}{self.name}{signature} cannot be called like this: {error}", hint=hint
             ) from None
         self._fitting.add(form)
 
