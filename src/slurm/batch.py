@@ -8,7 +8,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from weakref import WeakSet
 
 from slurm import errors, locks
 from slurm.cache import Draft, draft_of
+from slurm.content.premises import Premises, all_of
 from slurm.job import Job
 from slurm.kept import KeptCall
 from slurm.packaging.arguments import Call
@@ -23,7 +24,6 @@ from slurm.recall import name_call, name_of, recall_call, target_name
 from slurm.threads import begin
 
 if TYPE_CHECKING:
-    from slurm.rundir.stamps import Stamp
     from slurm.submission import Submitter
     from slurm.target import Target
 
@@ -44,7 +44,7 @@ class _Pending:
     upstream: tuple[Job[Any], ...]
     #: The key of the call as it was made, and the files that it speaks of.
     draft: Draft | None
-    live: Mapping[str, Stamp]
+    premises: Premises
 
 
 class Batch:
@@ -73,7 +73,7 @@ class Batch:
         """
         cluster = submitter.cluster
         code = submitter.ship_function(self._prepare(submitter))
-        draft, live = draft_of(submitter, call, code.prepared)
+        draft, premises = draft_of(submitter, call, code.prepared)
         kept = KeptCall(submitter, call, code, lambda job: name_of(cluster, job))
         waits = [job for condition in submitter.after for job in condition.elements()]
         upstream = (*kept.upstream, *waits)
@@ -96,7 +96,7 @@ class Batch:
                 return None
             self._last = time.monotonic()
             self._first = self._first if self._pending else self._last
-            self._pending.append(_Pending(submitter, kept, job, upstream, draft, live))
+            self._pending.append(_Pending(submitter, kept, job, upstream, draft, premises))
             if self._timer is None and not self._patient:
                 self._timer = begin(self._send_in_time, "slurm-batch")
         return job
@@ -244,9 +244,9 @@ def _send_group(group: list[_Pending]) -> None:
     if not same:
         calls = [_strict(item, call) for item, call in zip(group, calls, strict=True)]
     keys = [item.draft and item.draft.key for item in group]
-    live = {path: stamp for item in group for path, stamp in item.live.items()}
+    premises = all_of(item.premises for item in group)
     jobs = [item.job for item in group]
-    first.submitter.send_calls(calls, jobs, same, first.kept.code, (keys, live))
+    first.submitter.send_calls(calls, jobs, same, first.kept.code, (keys, premises))
 
 
 def groups(pending: list[_Pending]) -> list[list[_Pending]]:
@@ -260,7 +260,7 @@ def groups(pending: list[_Pending]) -> list[list[_Pending]]:
             id(one.cluster),
             hashlib.blake2b(item.kept.code.function.data).hexdigest(),
             _shape(one),
-            sorted(item.live.items()),
+            item.premises,
             # Only afterok can be judged by each element for itself.
             [(c.kind, c.minutes, id(item)) for c in one.after if c.kind != "afterok"],
         )

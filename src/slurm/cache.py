@@ -16,6 +16,7 @@ from slurm.content import Digest, Slices, Unseen
 from slurm.content.began import is_newer_than_process
 from slurm.content.captured import captured_code
 from slurm.content.origins import OWN, Origins
+from slurm.content.premises import Premises
 from slurm.content.slices import Roots
 from slurm.job import Job
 from slurm.metadata import read_metadata
@@ -46,8 +47,8 @@ _AROUND = ("conda", "env", "modules", "python", "setup", "venv")
 _said: set[str] = set()
 
 
-#: Keys of calls, and what the files looked like that they speak of.
-Keyed = tuple[Sequence["str | None"], Mapping[str, "Stamp"]]
+#: Keys of calls, and what they speak of that may be another thing once the job runs.
+Keyed = tuple[Sequence["str | None"], Premises]
 
 
 class Draft(NamedTuple):
@@ -89,7 +90,8 @@ class Keys:
             self._unseen: Unseen | None = unseen
         else:
             self._unseen = None
-        self._slices = Slices(self._origins, self._of_value, here)
+        shipped = environment.kind == "wheel"
+        self._slices = Slices(self._origins, self._of_value, here, shipped)
 
     def drafts(self, calls: Sequence[Call], common: Mapping[str, Any]) -> list[Draft | None]:
         """The keys of calls; None for those of which something cannot be seen."""
@@ -155,14 +157,16 @@ class Keys:
             return Draft(code, ())
         arguments = _joined(*(f"{name} {digest.of_part(name, v)}" for name, v in _named(bound)))
         reached = ""
-        if self._cache is True and self._environment.kind != "wheel":
+        if self._cache is True:
             reached = self._slices.of(roots.joined(digest.roots))
         return Draft(_joined(code, arguments, reached), (*jobs, *digest.jobs))
 
-    def _of_value(self, value: Any) -> tuple[str, Roots]:
-        digest = Digest(self._origins)
+    def _of_value(self, value: Any, home: str) -> tuple[str, Roots, bool]:
+        digest = Digest(self._origins, home=home)
         found = digest.of(value)
-        return _joined(found, *map(_refer, digest.jobs)), digest.roots
+        if digest.jobs:
+            raise Unseen("a job, whose value may be another one there")
+        return found, digest.roots, digest.moves
 
     def say(self, unseen: Unseen) -> None:
         """Say once that calls are not cached, and why."""
@@ -175,16 +179,21 @@ class Keys:
             log.warning('%s; to cache them all the same, name the code: cache="v1"', text)
 
     @property
-    def live(self) -> dict[str, Stamp]:
+    def premises(self) -> Premises:
+        """What the keys speak of and the job finds for itself: files, and what modules hold."""
+        return Premises(self._live(), self._slices.values)
+
+    def _live(self) -> dict[str, Stamp]:
         """The files that the keys speak of and that the job reads where they lie."""
         if self._submitter.cluster.backend.kind == "ssh":
             return {}
+        shipped = self._origins.sources if self._environment.kind == "wheel" else set[str]()
         snapshot = self._environment.details.get("snapshot", {}).get("root")
         kept = f"{snapshot}{os.sep}" if snapshot else None
         return {
             path: stamp
             for path, stamp in self._origins.live.items()
-            if kept is None or not os.path.realpath(path).startswith(kept)
+            if path not in shipped and (kept is None or not os.path.realpath(path).startswith(kept))
         }
 
     @property
@@ -231,22 +240,22 @@ def keys_of_calls(
     common: Mapping[str, Any],
     prepared: Prepared,
 ) -> Keyed:
-    """The keys of calls that are submitted now, and the files that they speak of."""
+    """The keys of calls that are submitted now, and what they speak of that may change."""
     if not submitter.options.get("cache"):
-        return [None] * len(calls), {}
+        return [None] * len(calls), Premises()
     keys = Keys(submitter, prepared)
     drafts = keys.drafts(calls, common)
-    return [draft and draft.key for draft in drafts], keys.live
+    return [draft and draft.key for draft in drafts], keys.premises
 
 
 def draft_of(
     submitter: Submitter[..., Any], call: Call, prepared: Prepared
-) -> tuple[Draft | None, dict[str, Stamp]]:
-    """The key of a call that goes out later, and the files that it speaks of."""
+) -> tuple[Draft | None, Premises]:
+    """The key of a call that goes out later, and what it speaks of that may change."""
     if not submitter.options.get("cache"):
-        return None, {}
+        return None, Premises()
     keys = Keys(submitter, prepared)
-    return keys.drafts([call], {})[0], keys.live
+    return keys.drafts([call], {})[0], keys.premises
 
 
 def keys_here(
@@ -270,7 +279,7 @@ def keys_here(
 def submit_cached(
     submitter: Submitter[..., Any],
     keys: Sequence[str | None],
-    live: Mapping[str, Stamp],
+    premises: Premises,
     submit: Callable[[Sequence[int]], Plan],
     names: Sequence[str] = (),
     watch: bool = True,
@@ -282,7 +291,7 @@ def submit_cached(
     hits = look_up(submitter.cluster, keys)
     missing = [position for position in range(len(keys)) if position not in hits]
     if missing or not keys:
-        plan = replace(submit(missing), keys=tuple(keys[p] for p in missing), live=dict(live))
+        plan = replace(submit(missing), keys=tuple(keys[p] for p in missing), premises=premises)
         own = [names[position] for position in missing] if names else []
         for position, job in zip(missing, submitter.send(plan, watch, own), strict=True):
             job.cache_key = keys[position]

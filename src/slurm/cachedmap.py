@@ -78,7 +78,7 @@ def _packed(
     places: dict[int, Place] = recall_places(cluster, names)
     open_ = [n for n in range(len(calls)) if n not in places]
     asked = [calls[n] for n in open_]
-    made, live = keys_of_calls(submitter, asked, common, code.prepared)
+    made, premises = keys_of_calls(submitter, asked, common, code.prepared)
     keys = dict(zip(open_, made, strict=True))
     values = find(cluster, list(keys.values()))
     found = FoundItems(cluster, submitter.task.name, list(values.values()))
@@ -87,7 +87,7 @@ def _packed(
     if left:
         shipped = submitter.ship([calls[n] for n in left], common, array=True, code=code)
         plan = submitter.plan_shipped(shipped, throttle, array=True, pack=pack)
-        plan = replace(plan, keys=tuple(keys[n] for n in left), live=live)
+        plan = replace(plan, keys=tuple(keys[n] for n in left), premises=premises)
         packed = submitter.send(plan, names=[names[n] for n in left] if names else ())[0].packed
         packed.keys = plan.keys
         places.update({n: (packed, at) for at, n in enumerate(left)})

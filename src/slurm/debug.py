@@ -65,6 +65,8 @@ class DebugJob(Job[T]):
         self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
         self._task = task
+        #: Makes the key of the call as it would be now.
+        self.keyed: Callable[[], str | None] = lambda: None
         job_id = str(next(_ids))
         super().__init__(
             cluster,
@@ -104,6 +106,8 @@ class DebugJob(Job[T]):
                 args.insert(position, context)
             else:
                 kwargs[name] = context
+        # What the program did to its modules and to the arguments meanwhile, the function sees.
+        stored = self.cache_key is not None and self.keyed() == self.cache_key
         before = dict(os.environ)
         os.environ.update(self._environment)
         try:
@@ -113,7 +117,7 @@ class DebugJob(Job[T]):
         finally:
             os.environ.clear()
             os.environ.update(before)
-        if self.cache_key is not None and self._decoded[1] is None:
+        if stored and self._decoded[1] is None:
             _store(self, self._decoded[0])
         self.set_result(None)  # type: ignore[arg-type]
         tell_completed(self)
@@ -219,9 +223,15 @@ def debug_jobs(
     for number, call in enumerate(calls):
         if number not in jobs:
             kwargs = {**common, **call.kwargs}
-            jobs[number] = DebugJob(cluster, task, submitter.options, call.args, kwargs)
-            jobs[number].cache_key = keys[number]
+            job = DebugJob(cluster, task, submitter.options, call.args, kwargs)
+            job.cache_key = keys[number]
+            job.keyed = functools.partial(_key_now, submitter, call, common)
+            jobs[number] = job
     return [jobs[number] for number in range(len(calls))]
+
+
+def _key_now(submitter: Submitter[..., Any], call: Call, common: Mapping[str, Any]) -> str | None:
+    return keys_here(submitter, [call], common)[0]
 
 
 def _store(job: DebugJob[Any], value: Any) -> None:

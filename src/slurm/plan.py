@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slurm import rundir
 from slurm.api.slurm_environ import honoured_variables
+from slurm.content.premises import Premises
 from slurm.dependencies import Dependency, may_return
 from slurm.model.packs import item_retry
 from slurm.model.parts import Cut, Part
@@ -19,7 +19,6 @@ from slurm.packaging.arguments import ShippedArguments
 from slurm.packaging.function import ShippedFunction
 from slurm.rendering import Environment, Submission, render_job_script
 from slurm.retry import policy_of
-from slurm.rundir.stamps import Stamp
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Plan:
     returns: bool = False
     #: Under which keys the values of the calls are cached.
     keys: tuple[str | None, ...] = ()
-    #: The files that the keys speak of and that the jobs read where they lie.
-    live: Mapping[str, Stamp] = field(default_factory=dict)
+    #: What the keys speak of and the jobs find for themselves.
+    premises: Premises = field(default_factory=Premises)
 
     def renamed(self, place: str) -> Plan:
         """The same plan for a run of another name; `place` is relative to the base."""

@@ -16,6 +16,7 @@ from slurm.api.backend import RunExists
 from slurm.cache import keys_file
 from slurm.callbacks.following import follow, submitting, tell_child
 from slurm.callbacks.travel import callbacks_file
+from slurm.content.premises import encode_values
 from slurm.followups import render_guard_script, render_next_script
 from slurm.handles import make_jobs
 from slurm.importing import imported_now
@@ -148,8 +149,10 @@ def _files(
         files.update(callbacks_file(cluster, plan.function.workflow))
     if plan.keys:
         files[rundir.CACHE_KEYS] = keys_file(plan.keys)
-        if plan.live:
-            files[rundir.CACHE_FILES] = encode_stamps(dict(plan.live))
+        if plan.premises.files:
+            files[rundir.CACHE_FILES] = encode_stamps(dict(plan.premises.files))
+        if plan.premises.values:
+            files[rundir.CACHE_VALUES] = encode_values(plan.premises.values)
     if plan.arguments.shared:
         files[rundir.SHARED] = rundir.encode_arguments(list(plan.arguments.shared))
     if len(plan.scripts) > 1 or rundir.awaited(plan.script):

@@ -252,8 +252,8 @@ class Submitter(Generic[P, T]):
             chosen = [calls[position] for position in missing]
             return self.plan_shipped(self.ship(chosen, common, array, code), throttle, array, loose)
 
-        keys, live = keyed or keys_of_calls(self, calls, common, code.prepared)
-        return submit_cached(self, keys, live, plan, names, watch)
+        keys, premises = keyed or keys_of_calls(self, calls, common, code.prepared)
+        return submit_cached(self, keys, premises, plan, names, watch)
 
     def prepare(self) -> Prepared:
         """How the task's code gets to the node."""

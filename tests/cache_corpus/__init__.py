@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).parent
-CHANGES = ("functions", "classes", "imports", "values", "strange")
+CHANGES = ("functions", "classes", "imports", "values", "strange", "outside", "patches")
 
 _RUN = """
 if __name__ == "__main__":

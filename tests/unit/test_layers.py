@@ -43,6 +43,8 @@ SUBMITS = {
     "retry.py": {"api"},
     "behind.py": {"api"},
 }
+# What a key speaks of is read in the job as it was in the client.
+SUBMITS["premises.py"] = {"content"}
 # What looks for Pythons on a node looks as the agent does.
 SUBMITS["install.py"] = {"api"}
 # What a user wants to hear of in the job travels with the run.

@@ -29,8 +29,15 @@ def is_text(node: ast.stmt) -> bool:
     )
 
 
-def judge_function(found: Statement, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def judge_function(
+    found: Statement, node: ast.FunctionDef | ast.AsyncFunctionDef, above: str = ""
+) -> None:
     """Note what a function does where it is defined: its decorators and defaults."""
+    with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError):
+        placed = tuple(map(ast.literal_eval, node.args.defaults))
+        by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        named = {one.arg: ast.literal_eval(value) for one, value in by_name if value is not None}
+        found.defaults[f"{above}{node.name}"] = (placed or None, named or None)
     for decorator in node.decorator_list:
         _take(found, decorator)
         _judge_called(found, decorator.func if isinstance(decorator, ast.Call) else decorator)
@@ -61,15 +68,23 @@ def judge_class(found: Statement, node: ast.ClassDef) -> None:
     for inner in node.body:
         if isinstance(inner, (ast.FunctionDef, ast.AsyncFunctionDef)):
             found.defines[f"{node.name}.{inner.name}"] = not inner.decorator_list
-            judge_function(found, inner)
+            judge_function(found, inner, f"{node.name}.")
         elif isinstance(inner, (ast.Assign, ast.AnnAssign)):
             if inner.value is not None:
                 _take(found, inner.value)
                 _judge(found, inner.value)
+                _note_field(found, inner)
         elif not (isinstance(inner, ast.Pass) or is_text(inner)):
             found.acts = True
     # What the class itself says of its own names is no business of the module.
     found.calls -= {n for one in node.body for n in bound_in(one)}
+
+
+def _note_field(found: Statement, node: ast.Assign | ast.AnnAssign) -> None:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    if node.value is not None and len(targets) == 1 and isinstance(targets[0], ast.Name):
+        with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError):
+            found.fields[targets[0].id] = ast.literal_eval(node.value)
 
 
 def judge_assignment(found: Statement, node: ast.Assign | ast.AnnAssign) -> None:

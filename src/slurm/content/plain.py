@@ -86,6 +86,13 @@ def _of_one_kind(values: Sequence[Any], kind: type) -> str | None:
     return None
 
 
+def holds_text(values: Sequence[Any], text: str) -> bool:
+    """Whether a text stands in plain values, at any depth; not asked of others."""
+    if not _all_plain(values):
+        return False
+    return text.encode("utf-8", "surrogatepass") in marshal.dumps(tuple(values), 0)
+
+
 def _all_plain(values: Iterable[Any], depth: int = 0) -> bool:
     """Whether values are plain, or lists and tuples of such: marshal writes those by content."""
     kinds = set(map(type, values))

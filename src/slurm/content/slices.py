@@ -8,14 +8,17 @@ whatever object they belong to: that finds too much rather than too little.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+import types
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurm.content.acts import is_builtin, is_harmless_name
 from slurm.content.code import READERS
 from slurm.content.origins import ABSENT, INSTALLED, OWN, PYTHON, Origins, versions_of
+from slurm.content.outside import MAKING, Outside
 from slurm.content.patched import patched
+from slurm.content.places import CLASS, CODED, INSIDE, VALUE, Place, content_at, home_folder, joined
 from slurm.content.plain import combine
 from slurm.content.statements import (
     Import,
@@ -25,12 +28,6 @@ from slurm.content.statements import (
 )
 from slurm.content.unseen import Unseen
 
-#: Modules of Python that make things and read nothing from outside.
-_MAKING = frozenset(
-    ("abc", "collections", "contextlib", "contextvars", "copy", "dataclasses", "decimal", "enum",
-     "fractions", "functools", "itertools", "logging", "math", "operator", "queue", "re", "slurm",
-     "string", "struct", "threading", "types", "typing", "weakref")
-)  # fmt: skip
 #: Modules of Python whose functions change something that others see.
 _CHANGING = frozenset(
     ("atexit", "builtins", "codecs", "ctypes", "faulthandler", "gc", "importlib", "locale", "mmap",
@@ -66,8 +63,12 @@ class Roots:
         )
 
 
+#: The digest of a value, where it leads on, and whether there are paths below a folder in it.
+OfValue = Callable[[Any, str], tuple[str, Roots, bool]]
+
+
 @dataclass
-class _Module:
+class Module:
     """A module that is imported, and what of it counts."""
 
     name: str
@@ -85,37 +86,41 @@ class Slices:
     """What calls reach of the modules around them; one object for the calls of one submission."""
 
     def __init__(
-        self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]], here: bool = False
+        self, origins: Origins, of_value: OfValue, here: bool = False, shipped: bool = False
     ) -> None:
         self._origins = origins
-        #: The digest of a value, and where it leads on.
         self._of_value = of_value
         #: Whether the modules of this process run, with all that it has put into them.
         self._here = here
+        #: Whether all code is known by what packaging ships: then what it runs is known, too.
+        self._shipped = shipped
         self._known: dict[tuple[Any, ...], str] = {}
+        #: What has been looked at in imported modules: the job compares before it stores a value.
+        self.values: dict[Place, str] = {}
 
     def of(self, roots: Roots) -> str:
         """The digest of all that can be reached from some names of some modules."""
         sets = map(frozenset, (roots.modules, roots.names, roots.texts))
         key = (*sets, roots.dynamic)
         if key not in self._known:
-            self._known[key] = _Reach(self._origins, self._of_value, self._here).of(roots)
+            reach = _Reach(self._origins, self._of_value, self._here, self._shipped)
+            self._known[key] = reach.of(roots)
+            self.values.update(reach.values)
         return self._known[key]
 
 
 class _Reach:
-    def __init__(
-        self, origins: Origins, of_value: Callable[[Any], tuple[str, Roots]], here: bool
-    ) -> None:
+    def __init__(self, origins: Origins, of_value: OfValue, here: bool, shipped: bool) -> None:
         self._origins = origins
         self._of_value = of_value
         self._here = here
-        self._modules: dict[str, _Module] = {}
+        self._shipped = shipped
+        self._modules: dict[str, Module] = {}
         self._others: set[str] = set()
         self._seen: set[str] = set()
         self._names: set[str] = set()
         self._dynamic = False
-        self._values: dict[str, str] = {}
+        self.values: dict[Place, str] = {}
         self._files: dict[str, str] = {}
 
     def of(self, roots: Roots) -> str:
@@ -125,7 +130,7 @@ class _Reach:
         acting = self._acting()
         parts = [self._digest(self._modules[name], acting) for name in sorted(self._modules)]
         files = [f"{name}={digest}" for name, digest in sorted(self._files.items())]
-        values = [f"{name}={digest}" for name, digest in sorted(self._values.items())]
+        values = sorted(joined(place, digest) for place, digest in self.values.items())
         return combine("slice", *filter(None, parts), *files, *values, *sorted(self._others))
 
     def _enter(self, roots: Roots) -> None:
@@ -169,15 +174,17 @@ class _Reach:
         try:
             source = read_statements(data)
         except (SyntaxError, ValueError, RecursionError) as error:
+            if self._shipped:
+                return
             raise Unseen(f"{file} cannot be read as Python ({error})", name) from error
         package = name if is_package else name.rpartition(".")[0]
-        module = _Module(name, file, package, source, waiting=dict(enumerate(source.statements)))
+        module = Module(name, file, package, source, waiting=dict(enumerate(source.statements)))
         self._modules[name] = module
         for one in source.statements:
             if one.brings:
                 self._follow(module, one.imports)
 
-    def _follow(self, module: _Module, imports: Iterable[Import]) -> None:
+    def _follow(self, module: Module, imports: Iterable[Import]) -> None:
         for level, name, names in imports:
             target = _resolve(module.package, level, name)
             if target is None or not self._bring(target):
@@ -210,13 +217,14 @@ class _Reach:
             more |= bool(found)
         return more
 
-    def _counts(self, module: _Module, one: Statement) -> bool:
+    def _counts(self, module: Module, one: Statement) -> bool:
         if self._dynamic or not one.binds.isdisjoint(module.names):
             return True
         return not one.binds.isdisjoint(self._names) or self._acts(module, one)
 
-    def _take(self, module: _Module, one: Statement) -> None:
-        if one.unseen:
+    def _take(self, module: Module, one: Statement) -> None:
+        self._dynamic |= bool(one.unseen)
+        if one.unseen and not self._shipped:
             raise Unseen(one.unseen, f"{module.name}, line {one.line}")
         module.names |= one.names
         self._names |= one.outer
@@ -226,7 +234,7 @@ class _Reach:
         self._dynamic |= one.dynamic
         self._follow(module, one.imports)
 
-    def _acts(self, module: _Module, one: Statement) -> bool:
+    def _acts(self, module: Module, one: Statement) -> bool:
         """Whether a statement does more than bind its names."""
         if one.acts:
             return True
@@ -242,7 +250,7 @@ class _Reach:
             name in module.source.bound and self._is_own_code(module, name) for name in one.handed
         )
 
-    def _has_effect(self, module: _Module, one: Statement, name: str) -> bool:
+    def _has_effect(self, module: Module, one: Statement, name: str) -> bool:
         """Whether a value is asked of a module that may change something on the way.
 
         Of other people's packages those are called for their effect whose value nobody uses.
@@ -256,7 +264,7 @@ class _Reach:
         others = (other for other in module.source.statements if other is not one)
         return not any(one.binds & other.names for other in others)
 
-    def _home(self, module: _Module, name: str) -> str:
+    def _home(self, module: Module, name: str) -> str:
         """Where a name of a module comes from."""
         source = module.source
         if name not in source.bound:
@@ -267,7 +275,7 @@ class _Reach:
         level, place, _ = source.imported[name]
         return OWN if level else self._origins.find(place.partition(".")[0]).kind
 
-    def _is_own_code(self, module: _Module, name: str) -> bool:
+    def _is_own_code(self, module: Module, name: str) -> bool:
         if name in module.source.imported:
             return self._home(module, name) == OWN
         return any(
@@ -288,32 +296,77 @@ class _Reach:
         return more
 
     def _look_at_values(self) -> bool:
-        """The values that modules have read or computed, where they are loaded."""
+        """What modules have read or computed when they were imported, where they are loaded."""
+        outside = Outside(self._modules, self._home, self._acts)
         more = False
         for module in list(self._modules.values()):
             loaded = sys.modules.get(module.name)
-            if loaded is None:
-                continue
             for one in list(module.chosen.values()):
-                if self._is_computed(module, one):
-                    for name in one.binds & vars(loaded).keys():
-                        more |= self._look_at(module, name, vars(loaded)[name])
-                elif self._here:
-                    data = self._origins.read(module.file)
-                    for place, value in patched(loaded, data, one):
-                        more |= self._look_at(module, place, value)
+                if loaded is None:
+                    self._refuse_unknown(module, one, outside)
+                    continue
+                for place in self._lying(module, loaded, one, outside):
+                    more |= self._look_at(module, loaded, place)
+            if loaded is not None:
+                for name in self._added(module, loaded):
+                    more |= self._look_at(module, loaded, Place(module.name, name, CODED))
         return more
 
-    def _look_at(self, module: _Module, name: str, value: Any) -> bool:
-        place, top = f"{module.name}.{name}", name.partition(".")[0]
-        used = self._dynamic or top in module.names or top in self._names
-        if place in self._values or not used:
+    def _refuse_unknown(self, module: Module, one: Statement, outside: Outside) -> None:
+        """Refuse what an import would read, where this process has not imported the module."""
+        if not any(self._is_used(module, name) for name in one.binds):
+            return
+        if outside.reads(module, one) or not one.binds.isdisjoint(outside.filled):
+            raise Unseen(
+                "it may read something when it is imported, and this program has not imported it; "
+                f"import {module.name} where the task is defined",
+                f"{module.name}, line {one.line}",
+            )
+
+    def _lying(
+        self, module: Module, loaded: types.ModuleType, one: Statement, outside: Outside
+    ) -> Iterator[Place]:
+        """The places of what a statement binds that hold more than its source says."""
+        reads = outside.reads(module, one)
+        filled = not one.binds.isdisjoint(outside.filled)
+        names = one.binds & vars(loaded).keys()
+        if one.is_class or one.defines:
+            own = reads and any(self._home(module, n) == OWN for n in one.evaluated.makers)
+            methods = {full.rpartition(".")[2] for full in one.defines}
+            every = None if own or filled else tuple(sorted(one.evaluated.fields | methods))
+            if reads or filled:
+                for name in names:
+                    kind = CLASS if one.is_class else INSIDE
+                    yield Place(module.name, name, kind, every if one.is_class else ())
+        elif self._is_computed(module, one):
+            yield from (Place(module.name, name, CODED if one.acts else VALUE) for name in names)
+            return
+        if self._here or filled:
+            yield from patched(loaded, self._origins.read(module.file), one)
+
+    def _added(self, module: Module, loaded: types.ModuleType) -> Iterator[str]:
+        """Names that a module uses, and that it has although no statement of it binds them."""
+        brought = (one.imports[0][2] for one in module.source.statements if one.brings)
+        if any("*" in names for names in brought):
+            return
+        for name in sorted(module.names & vars(loaded).keys() - module.source.bound.keys()):
+            if not name.startswith("__") and not isinstance(vars(loaded)[name], types.ModuleType):
+                yield name
+
+    def _is_used(self, module: Module, name: str) -> bool:
+        return self._dynamic or name in module.names or name in self._names
+
+    def _look_at(self, module: Module, loaded: types.ModuleType, place: Place) -> bool:
+        if place in self.values or not self._is_used(module, place.name.partition(".")[0]):
             return False
         try:
-            self._values[place], roots = self._of_value(value)
+            digest, roots, moves = self._of_value(content_at(loaded, place), home_folder(loaded))
         except Unseen as unseen:
-            unseen.within(place)
+            unseen.within(str(place))
             raise
+        self.values[place] = digest
+        if moves:
+            self._others.add(f"{module.name} is imported from {home_folder(loaded)}")
         self._enter(roots)
         return True
 
@@ -334,7 +387,7 @@ class _Reach:
             more = bool(found)
         return acting
 
-    def _needs(self, module: _Module) -> set[str]:
+    def _needs(self, module: Module) -> set[str]:
         return {
             name
             for one in module.source.statements
@@ -342,7 +395,7 @@ class _Reach:
             if name in self._modules
         }
 
-    def _digest(self, module: _Module, acting: set[str]) -> str:
+    def _digest(self, module: Module, acting: set[str]) -> str:
         """What counts of a module: definitions in any order, the rest as it stands."""
         loose: list[str] = []
         fixed: list[str] = []
@@ -360,7 +413,7 @@ class _Reach:
             return ""
         return combine("module", module.name, *doc, *place, *sorted(loose), "then", *fixed)
 
-    def _is_loose(self, module: _Module, one: Statement, acting: set[str]) -> bool:
+    def _is_loose(self, module: Module, one: Statement, acting: set[str]) -> bool:
         """Whether it does not matter where a statement stands."""
         source = module.source
         if not one.loose or one.acts or any(source.bound[name] != 1 for name in one.binds):
@@ -371,23 +424,23 @@ class _Reach:
         own = (name for name in one.takes if name in source.bound)
         return all(source.bound[n] == 1 and self._is_steady(module, n) for n in own)
 
-    def _is_steady(self, module: _Module, name: str) -> bool:
+    def _is_steady(self, module: Module, name: str) -> bool:
         if name in module.source.constants:
             return True
         place = module.source.imported.get(name, (0, name, ()))[1]
         home = self._home(module, name)
         return home == INSTALLED or (home == PYTHON and place.partition(".")[0] not in _CHANGING)
 
-    def _is_computed(self, module: _Module, one: Statement) -> bool:
+    def _is_computed(self, module: Module, one: Statement) -> bool:
         if not one.computed or not one.asked:
             return one.computed
         return not all(self._makes(module, name) for name in one.asked)
 
-    def _makes(self, module: _Module, name: str) -> bool:
+    def _makes(self, module: Module, name: str) -> bool:
         if name not in module.source.bound:
             return is_harmless_name(name)
         level, place, _ = module.source.imported.get(name, (1, "", ()))
-        return not level and place.partition(".")[0] in _MAKING
+        return not level and place.partition(".")[0] in MAKING
 
 
 def _is_no_runner(name: str) -> bool:
@@ -405,7 +458,7 @@ def _resolve(package: str, level: int, name: str) -> str | None:
     return f"{base}.{name}" if name else base
 
 
-def _places(module: _Module, one: Statement) -> set[str]:
+def _places(module: Module, one: Statement) -> set[str]:
     """The modules that an import statement may run, and the packages around them."""
     found: set[str] = set()
     for level, name, names in one.imports if one.brings else ():

@@ -18,6 +18,7 @@ from slurm.content.acts import (
     root_of,
 )
 from slurm.content.code import DYNAMIC, LOADERS, RUNNERS, TEXT_READERS, import_of, names_in
+from slurm.content.evaluated import Evaluated, read_evaluated
 from slurm.content.plain import combine
 
 Import = tuple[int, str, tuple[str, ...]]
@@ -61,8 +62,15 @@ class Statement:
     literal: tuple[Any, ...] = ()
     #: The functions and methods that it defines; whether nothing decorates them.
     defines: dict[str, bool] = field(default_factory=dict)
+    #: Their defaults, where all values stand there.
+    defaults: dict[str, tuple[Any, Any]] = field(default_factory=dict)
+    is_class: bool = False
+    #: The attributes of a class whose values stand there.
+    fields: dict[str, Any] = field(default_factory=dict)
     #: Who is called for the value that it binds.
     effects: set[str] = field(default_factory=set)
+    #: What it asks for while the module is imported.
+    evaluated: Evaluated = field(default_factory=Evaluated)
     dynamic: bool = False
     unseen: str = ""
 
@@ -160,6 +168,7 @@ def _statement(node: ast.stmt) -> Statement:
     found = Statement(node.lineno)
     reader = _Reader(found)
     reader.read(node)
+    found.evaluated = read_evaluated(node)
     found.digest = combine("statement", *reader.tokens)
     found.documented = combine("statement", *reader.tokens, "doc", *reader.docs)
     for name in sorted(TEXT_READERS & (found.names | found.outer)):
@@ -175,7 +184,7 @@ def _statement(node: ast.stmt) -> Statement:
     elif isinstance(node, ast.ClassDef):
         found.binds.add(node.name)
         judge_class(found, node)
-        found.loose = True
+        found.loose = found.is_class = True
     elif isinstance(node, (ast.Assign, ast.AnnAssign)):
         judge_assignment(found, node)
     elif not _is_type_alias(node):

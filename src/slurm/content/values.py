@@ -12,6 +12,7 @@ import contextvars
 import functools
 import io
 import os
+import pathlib
 import pickle
 import sys
 import types
@@ -31,7 +32,7 @@ from slurm.content.code import (
     used_by,
 )
 from slurm.content.origins import OWN, Origins
-from slurm.content.plain import SCALARS, combine, of_memory, of_scalar, of_series
+from slurm.content.plain import SCALARS, combine, holds_text, of_memory, of_scalar, of_series
 from slurm.content.slices import Roots
 from slurm.content.unseen import Unseen
 from slurm.task import Task
@@ -63,8 +64,11 @@ class Digest:
     process to the next. A job counts by its own key: `jobs` has those that were met, in order.
     """
 
-    def __init__(self, origins: Origins, documented: bool = False) -> None:
+    def __init__(self, origins: Origins, documented: bool = False, home: str = "") -> None:
         self._origins = origins
+        #: Paths below this folder count as if it lay elsewhere; whether there were any.
+        self._home = home and home + os.sep
+        self.moves = False
         #: Whether docstrings count: somebody reads them.
         self._documented = documented
         self._path: list[int] = []
@@ -86,6 +90,9 @@ class Digest:
     def of(self, value: Any) -> str:
         """The digest of a value."""
         kind = type(value)
+        if self._home and kind is str and f"{value}{os.sep}".startswith(self._home):
+            self.moves = True
+            return combine("below", value[len(self._home) :])
         if kind in SCALARS:
             return of_scalar(value)
         found = self._known.get(id(value))
@@ -124,6 +131,8 @@ class Digest:
             return combine("dict", *self._of_pairs(value))
         if kind is bytearray:
             return of_memory("bytearray", value)
+        if self._home and isinstance(value, pathlib.PurePath):
+            return combine("path", self.of(kind), self.of(str(value)))
         if hasattr(kind, "__slurm_reference__"):
             return self._of_job(value)
         if kind.__module__ == "slurm.files" and kind.__name__ == "File":
@@ -141,7 +150,7 @@ class Digest:
         return self._of_instance(value, kind)
 
     def _of_items(self, values: Any) -> list[str]:
-        found = of_series(values)
+        found = None if self._has_paths(values) else of_series(values)
         if found is not None:
             return [found]
         digests = []
@@ -153,9 +162,14 @@ class Digest:
                 raise
         return digests
 
+    def _has_paths(self, values: Any) -> bool:
+        """Whether among plain values there may be paths below the folder that does not count."""
+        return bool(self._home) and holds_text(values, self._home[:-1])
+
     def _of_pairs(self, value: Mapping[Any, Any]) -> list[str]:
         """The pairs of a dict in their order, which a function can see."""
-        found = of_series(list(value.values()))
+        listed = list(value.values())
+        found = None if self._has_paths(listed) else of_series(listed)
         values = [found] if found is not None else map(self._of_entry, value, value.values())
         return [*self._of_items(list(value)), "values", *values]
 

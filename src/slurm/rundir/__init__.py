@@ -31,6 +31,8 @@ from slurm.rundir.names import (
     BEATS,
     CACHE_FILES,
     CACHE_KEYS,
+    CACHE_VALUES,
+    CACHE_VOID,
     CALLBACKS,
     CALLS,
     CANCELLED,

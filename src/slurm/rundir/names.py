@@ -20,6 +20,9 @@ CALLBACKS = "callbacks.bin"
 CACHE_KEYS = "cache.txt"
 #: What the files looked like that its keys speak of and its jobs read where they lie.
 CACHE_FILES = "cache_files.json"
+#: What the client's modules held that its keys speak of, and whether a job found something else.
+CACHE_VALUES = "cache_values.json"
+CACHE_VOID = "cache_void"
 
 #: How its parts are submitted: the plan, the small job that submits the next part, the calls that
 #: were cancelled before their part was; and what is retried when, with the small job that does so.

@@ -26,8 +26,15 @@ def remember(
     """
     key = None if who.rank or header.get("oom") else own_key(run, who.index)
     # Files that changed while the call waited or ran may have given a value of another key.
-    if key is not None and not have_changed(run):
-        point(os.environ.get("SLURM_SDK_BASE") or os.path.dirname(run), key, run, place)
+    if key is None or have_changed(run):
+        return
+    if os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
+        from slurm.runner import premises  # few need it
+
+        if not premises.look(run, again=True):
+            return
+    base = os.environ.get("SLURM_SDK_BASE") or os.path.dirname(run)
+    point(base, key, run, place)
 
 
 def point(base: str, key: str, run: str, place: Tuple[str, int, int]) -> None:
@@ -115,7 +122,7 @@ def _values(run: str, wanted: Dict[int, str]) -> Dict[int, bytes]:
     found = {}  # type: Dict[int, bytes]
     with contextlib.suppress(OSError, ValueError, rundir.Untrusted):
         rundir.check_private(run, os.stat(run))
-        if have_changed(run):
+        if have_changed(run) or _is_void(run):
             return found
         for record in batches.item_records(run, wanted):
             if record.kind == rundir.VALUE and record.index in wanted:
@@ -123,6 +130,11 @@ def _values(run: str, wanted: Dict[int, str]) -> Dict[int, bytes]:
                 data = rundir.encode_record(who, rundir.VALUE, record.header, record.payload)
                 found.setdefault(record.index, data)
     return found
+
+
+def _is_void(run: str) -> bool:
+    """Whether a process of a run found other things in its modules than the keys speak of."""
+    return os.path.exists(os.path.join(run, rundir.CACHE_VOID))
 
 
 def _safe(run: str, segment: str) -> bool:
@@ -237,7 +249,7 @@ def _record(run: str, key: str, segment: str, start: int, size: int) -> Optional
     records, _ = rundir.decode_records(data)
     if len(records) != 1 or records[0].kind != rundir.VALUE:
         return None
-    if own_key(run, records[0].index) != key:
+    if own_key(run, records[0].index) != key or _is_void(run):
         return None  # a pointer that lies under another key's name
     name = records[0].header.get("file")
     if name is not None and not os.path.exists(os.path.join(run, rundir.VALUES, str(name))):

@@ -8,7 +8,7 @@ import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.runner import batches
+from slurm.runner import batches, premises
 from slurm.runner import run as runner
 from slurm.runner.beat import INTERVAL, Beat
 from slurm.runner.board import MOST, Call
@@ -45,7 +45,8 @@ def run_pack(run: str, who: rundir.Identity, size: int, items: int, workers: int
     try:
         over = earlier_outcomes(run, first, stop) if _may_have_run(who) else {}
         calls = calls_there(run, who)
-        announce(run, first, stop)
+        if not calls.compared or premises.look(run):
+            announce(run, first, stop)
     except runner.Postponed:
         runner.say(runner.GOES_ON)
         return 0

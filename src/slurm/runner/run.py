@@ -108,6 +108,10 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], Any, i
     try:
         function, args, kwargs = load(run, who)
         value = settle(function(*args, **kwargs))
+        if who.rank and os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
+            from slurm.runner import premises
+
+            premises.look(run, again=True, void=True)
     except Postponed:
         raise
     except (Refused, SystemExit) as error:
@@ -192,6 +196,10 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
 
         function = orchestrate(function, run, who.index)
     function = hooked(function, run, who, header)
+    if os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
+        from slurm.runner import premises
+
+        premises.look(run, void=who.rank != 0)
     return function, args, kwargs
 
 

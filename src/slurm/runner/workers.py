@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List, Optional, Set, Tuple
 
 from slurm import rundir
 from slurm.importing import Importing
-from slurm.runner import batches, signals
+from slurm.runner import batches, premises, signals
 from slurm.runner.arguments import UpstreamResult, argument_loader, common_loader
 from slurm.runner.board import BEGUN, DATA, DONE, LIMIT, Board, Call
 from slurm.runner.run import (
@@ -81,6 +81,8 @@ class Calls:
         self.retry = retry
         self.stop = Stop()
         self._inject = inject
+        #: Whether values count only if the modules here hold what the client's did.
+        self.compared = premises.waits(run)
         self._arguments = rundir.ArgumentFile(run)
         #: Calls that are known to bring no value.
         self.failed: Set[Call] = set()
@@ -294,6 +296,8 @@ def _work(calls: Calls, board: Board, first: int, stop: int) -> None:
             value = function(*args, **kwargs)
             if hasattr(type(value), "__await__"):
                 value = settle(value)
+            if calls.compared:
+                premises.look(calls.run, again=True, void=True)
         except Waits as error:
             kind, blob = batches.WAITS, json.dumps(error.call).encode()
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
@@ -335,6 +339,8 @@ def _tried_again(calls: Calls, index: int, outcome: _Outcome) -> _Outcome:
         try:
             args, kwargs = calls.arguments(index)
             value = settle(calls.function(*args, **kwargs))
+            if calls.compared:
+                premises.look(calls.run, again=True, void=True)
         except BaseException as error:  # noqa: BLE001 - whatever the function raises is its outcome
             outcome = trouble(error)
         else:
