@@ -17,9 +17,21 @@ HELPERS = {
     "a class": "class C:\n    t = read()\ndef g(): return C.t['k']\n",
     "a default": "def g(t=read()): return t['k']\n",
 }
-_READ = (
-    "import json, pathlib, os\ndef read(): return json.loads(pathlib.Path({data!r}).read_text())\n"
-)
+_READ = """
+import json, os, pathlib
+def read():
+    return json.loads(pathlib.Path({data!r}).read_text())
+"""
+_PROJECT = """
+[project]
+name = "probe"
+version = "1"
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[tool.setuptools]
+py-modules = ["tasks", "helper"]
+"""
 _MAIN = """
 import json, pathlib, sys
 import slurm

@@ -26,15 +26,8 @@ def remember(
     """
     key = None if who.rank or header.get("oom") else own_key(run, who.index)
     # Files that changed while the call waited or ran may have given a value of another key.
-    if key is None or have_changed(run):
-        return
-    if os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
-        from slurm.runner import premises  # few need it
-
-        if not premises.look(run, again=True):
-            return
-    base = os.environ.get("SLURM_SDK_BASE") or os.path.dirname(run)
-    point(base, key, run, place)
+    if key is not None and not have_changed(run):
+        point(os.environ.get("SLURM_SDK_BASE") or os.path.dirname(run), key, run, place)
 
 
 def point(base: str, key: str, run: str, place: Tuple[str, int, int]) -> None:

@@ -108,10 +108,8 @@ def outcome(run: str, who: rundir.Identity) -> Tuple[str, Dict[str, Any], Any, i
     try:
         function, args, kwargs = load(run, who)
         value = settle(function(*args, **kwargs))
-        if who.rank and os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
-            from slurm.runner import premises
-
-            premises.look(run, again=True, void=True)
+        if who.rank:
+            is_as_keyed(run, again=True, void=True)
     except Postponed:
         raise
     except (Refused, SystemExit) as error:
@@ -196,11 +194,17 @@ def load(run: str, who: rundir.Identity) -> Tuple[Any, List[Any], Dict[str, Any]
 
         function = orchestrate(function, run, who.index)
     function = hooked(function, run, who, header)
-    if os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
-        from slurm.runner import premises
-
-        premises.look(run, void=who.rank != 0)
+    is_as_keyed(run, void=who.rank != 0)
     return function, args, kwargs
+
+
+def is_as_keyed(run: str, again: bool = False, void: bool = False) -> bool:
+    """Whether the modules that were imported hold what the keys of this run speak of."""
+    if not os.path.exists(os.path.join(run, rundir.CACHE_VALUES)):
+        return True
+    from slurm.runner import premises
+
+    return premises.look(run, again, void)
 
 
 def call_arguments(run: str, who: rundir.Identity, blob: Any) -> Tuple[List[Any], Dict[str, Any]]:
@@ -317,7 +321,8 @@ def record(
     if kind == rundir.VALUE and os.path.exists(os.path.join(run, rundir.CACHE_KEYS)):
         from slurm.runner.cache import remember
 
-        remember(run, who, header, place)
+        if not who.rank and is_as_keyed(run, again=True):
+            remember(run, who, header, place)
     return code
 
 
