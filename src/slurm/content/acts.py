@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from slurm.content.statements import Statement
@@ -17,6 +17,10 @@ _MAKERS = frozenset(
      "round", "zip", "enumerate", "reversed", "type", "repr", "ord", "chr", "divmod", "pow",
      "isinstance", "issubclass", "hasattr", "property", "staticmethod", "classmethod", "super")
 )  # fmt: skip
+#: Those that make tables.
+_BUILDERS: dict[str, Any] = {
+    "dict": dict, "frozenset": frozenset, "list": list, "set": set, "tuple": tuple,
+}  # fmt: skip
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -109,7 +113,18 @@ def judge_assignment(found: Statement, node: ast.Assign | ast.AnnAssign) -> None
         found.effects = found.calls.copy()
         if len(found.binds) == 1 and all(isinstance(target, ast.Name) for target in targets):
             with contextlib.suppress(ValueError, TypeError, SyntaxError, MemoryError):
-                found.literal = (ast.literal_eval(node.value),)
+                found.literal = (_literal_of(node.value),)
+
+
+def _literal_of(value: ast.expr) -> Any:
+    """The value that an expression says, also as `dict(a=3)`; ValueError where it says none."""
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Name)):
+        return ast.literal_eval(value)
+    make = _BUILDERS.get(value.func.id)
+    if make is None or any(keyword.arg is None for keyword in value.keywords):
+        raise ValueError(value.func.id)
+    given = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in value.keywords}
+    return make(*map(ast.literal_eval, value.args), **given)
 
 
 def _take(found: Statement, value: ast.expr | None) -> None:
