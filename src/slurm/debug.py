@@ -62,7 +62,9 @@ class DebugJob(Job[T]):
         # What could not be sent to a job is refused here too: debugging must not hide it.
         shipped = ship_arguments(function, [Call(tuple(args), kwargs)], self._context)
         self.function = self._function = function
-        self._call = _with_results(args, kwargs) if shipped.upstream else (list(args), dict(kwargs))
+        # A value that others will find is computed from what a job would be given.
+        copied = shipped.upstream or options.get("cache")
+        self._call = _with_results(args, kwargs) if copied else (list(args), dict(kwargs))
         self._environment = dict(options.get("env") or {})  # type: ignore[call-overload]
         self._task = task
         #: Makes the key of the call as it would be now.

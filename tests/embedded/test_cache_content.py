@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy
+import pandas
+import pyarrow
 import pytest
 
 from slurm.content import Digest, Slices, Unseen
@@ -218,3 +220,57 @@ def test_a_package_that_is_not_there_counts_once_it_is(module: Any) -> None:
     source = "def f(x):\n    import perhaps_there\n    return perhaps_there.g(x)\n"
     without = module(source)
     assert module(source, perhaps_there="def g(x): return 1\n") != without
+
+
+def blocks(*names: str) -> Any:
+    """A data frame whose columns were added one after the other."""
+    found = pandas.DataFrame({names[0]: [1.0, 2.0]})
+    for name in names[1:]:
+        found[name] = [1.0, 2.0]
+    return found
+
+
+def frame() -> Any:
+    return pandas.DataFrame({"a": range(9)})[2:5]
+
+
+def grid() -> Any:
+    return numpy.arange(12).reshape(3, 4)[:, :2]
+
+
+ROWS = pyarrow.table({"x": [1, 2, None, 4], "s": ["a", "bb", None, "d"], "l": [[1], [], None, [2]]})
+PART = ROWS.slice(1, 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (blocks("a", "b"), pandas.DataFrame({"a": [1.0, 2.0], "b": [1.0, 2.0]})),
+        (frame(), frame().copy()),
+        (PART, pyarrow.Table.from_pylist(PART.to_pylist(), ROWS.schema)),
+        (pyarrow.concat_tables([ROWS.slice(0, 1), ROWS.slice(1)]), ROWS),
+        (numpy.arange(12)[::2], numpy.arange(12)[::2].copy()),
+        (grid(), grid().copy()),
+    ],
+)
+def test_how_memory_is_cut_is_no_content(one: Any, other: Any) -> None:
+    assert same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (blocks("a", "b"), blocks("b", "a")),
+        (blocks("a"), blocks("a").astype("f4")),
+        (blocks("a"), blocks("a").set_index(pandas.Index([1, 2]))),
+        (blocks("a"), blocks("a").rename_axis("n")),
+        (blocks("a").astype("Int64"), blocks("a").astype("int64")),
+        (ROWS, ROWS.replace_schema_metadata({"a": "b"})),
+        (ROWS, ROWS.rename_columns(["y", "s", "l"])),
+        (ROWS.slice(1), ROWS.slice(0, 3)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        (numpy.zeros((2, 3)), numpy.zeros((2, 3), order="F")),
+    ],
+)
+def test_what_a_function_can_see_of_a_table_is_content(one: Any, other: Any) -> None:
+    assert not same(one, other)

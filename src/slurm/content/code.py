@@ -181,6 +181,8 @@ def _refuse_unknown(code: types.CodeType, used: Used) -> None:
         raise Unseen(f"{name} brings in code by its place")
     for name in sorted(names & TEXT_READERS):
         raise Unseen(f"{name} reads how code is written")
+    if names >= {"importlib", "reload"}:
+        raise Unseen("reload runs a module once more")
     if names.isdisjoint(RUNNERS):
         return
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("CACHE", "PUSH_NULL")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 from typing import Any
 
 from slurm.content.code import of_code
@@ -49,6 +49,8 @@ def patched(loaded: types.ModuleType, data: bytes, one: Statement) -> Iterator[P
 
 def _may_be_filled(value: Any, one: Statement) -> bool:
     """Whether a value that Python has made, as `set()`, is a table that has something in it now."""
+    if isinstance(value, (Sized, types.SimpleNamespace)) and not isinstance(value, _PLAIN):
+        return bool(vars(value) if isinstance(value, types.SimpleNamespace) else len(value))
     if not isinstance(value, _PLAIN):
         top = type(value).__module__.partition(".")[0]
         return top not in sys.stdlib_module_names or top == "unittest"

@@ -278,6 +278,8 @@ def _unseen(call: ast.Call, found: Statement) -> str:
         return f"{name} brings in code by its place"
     if name in ("eval", "exec"):
         return f"{name} runs a text" if is_name else ""
+    if name == "reload" and (is_name or root_of(call.func) == "importlib"):
+        return "reload runs a module once more"
     if name in RUNNERS:
         first = call.args[0] if call.args else None
         if not (isinstance(first, ast.Constant) and isinstance(first.value, str)):

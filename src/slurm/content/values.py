@@ -53,7 +53,7 @@ _NAMED = (
 _BOUND = (types.BuiltinFunctionType, types.MethodWrapperType)
 _LRU = type(functools.lru_cache(lambda: None))
 #: What runs or reads code: seen where it is called by its own name, and nowhere else.
-_REACHING = RUNNERS | LOADERS | TEXT_READERS
+_REACHING = RUNNERS | LOADERS | TEXT_READERS | {"reload"}
 _SINGLE: Any = functools.singledispatch(lambda _: None)
 
 
@@ -240,7 +240,8 @@ class Digest:
                 if isinstance(value, str):  # as `__file__` and `__doc__`
                     parts.append(f"{used_name} {value!r}")
                 continue
-            if used_name in _REACHING and getattr(value, "__name__", None) == used_name:
+            known = used_name != "reload" and used_name in _REACHING
+            if known and getattr(value, "__name__", None) == used_name:
                 continue  # what it is given has been looked at
             place = f"{module_name}.{used_name}"
             parts.append(f"{used_name}={self._at(place, value)}")
