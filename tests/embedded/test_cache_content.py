@@ -171,6 +171,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
     """Writes modules; gives the digest of what `f` of the first one reaches."""
     monkeypatch.syspath_prepend(tmp_path)
 
+    def content(value: Any, home: str) -> tuple[str, Roots, bool]:
+        return Digest(Origins(), home=home).of(value), Roots(), False
+
     def digest(source: str, **others: str) -> str:
         for name, text in {"cached_module": source, **others}.items():
             path = tmp_path / (name.replace("__", "/") + ".py")
@@ -178,7 +181,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable
             path.write_text(text)
         importlib.invalidate_caches()
         roots = Roots({"cached_module"}, {"f"})
-        return Slices(Origins(), lambda value: (Digest(Origins()).of(value), Roots())).of(roots)
+        return Slices(Origins(), content).of(roots)
 
     yield digest
 
