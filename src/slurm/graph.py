@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurm import rundir
 from slurm.api.backend import JobKey
+from slurm.api.retry_rules import following
 from slurm.errors import OptionError, RunDirError, SlurmError, nearest
 from slurm.model.states import parse_state
 
@@ -140,6 +141,10 @@ def node_of(described: Mapping[str, Any]) -> Node:
             )
     if not parts:
         keys[0] = JobKey(str(ids.get(0, "")), described["run"], since)
+    if described.get("again"):
+        keys = {
+            index: _newest(described["again"], parts, key, index) for index, key in keys.items()
+        }
     events = [e for data in described["events"] for e in rundir.decode_events(data)[0]]
     begins = [e.number("time") for e in events if e.kind == "begin"]
     exits = [e.number("time") for e in events if e.kind == "exit"]
@@ -148,7 +153,7 @@ def node_of(described: Mapping[str, Any]) -> Node:
         run=described["run"],
         name=str(metadata.get("task", described["run"])),
         job_id=str(next(iter(ids.values()), "")),
-        calls={**dict.fromkeys(keys, "PENDING"), **_states(events)},
+        calls={**dict.fromkeys(keys, "PENDING"), **_states(_of_newest(events, keys))},
         upstream=tuple(metadata.get("upstream") or ()),
         parent=parent[0] if parent else None,
         is_workflow=bool(metadata.get("workflow")),
@@ -157,6 +162,25 @@ def node_of(described: Mapping[str, Any]) -> Node:
         ended=max(exits, default=None),
         keys=keys,
     )
+
+
+def _newest(
+    again: Mapping[str, Any], parts: Sequence[Sequence[Any]], key: JobKey, index: int
+) -> JobKey:
+    """The newest job of a call that was retried, or that went behind what it waits for."""
+    first = next((part for part in parts if part[1] <= index < part[1] + part[2]), None)
+    token = following(dict(again), str(first[0] if first else 0), index)
+    while token is not None:
+        bare = str(again["ids"][token]).partition(";")[0]
+        key = replace(key, job_id=f"{bare}_{index - first[1]}" if first else bare)
+        token = following(dict(again), token, index)
+    return key
+
+
+def _of_newest(events: Sequence[rundir.Event], keys: Mapping[int, JobKey]) -> list[rundir.Event]:
+    """The events of each call's newest job; those of calls without one are as they are."""
+    jobs = {index: key.bare.partition("_")[0] for index, key in keys.items()}
+    return [e for e in events if jobs.get(e.number("index")) in (None, "", e.job)]
 
 
 def _states(events: Sequence[rundir.Event]) -> dict[int, str]:

@@ -59,10 +59,9 @@ class Again:
         moved = False
         while True:
             judged = progress["judged"].get(self.token)
-            behind = f"{self.token}m{job.index}"
             letter = retry_rules.letter_in(judged, job.index)
-            following = behind if behind in progress["ids"] else f"{self.token}{letter}"
-            if following in progress["ids"] and (letter or following == behind):
+            following = retry_rules.following(progress, self.token, job.index)
+            if following is not None:
                 why = (judged or {}).get("why", {}).get(str(job.index), _WAITED)
                 self.attempts.append(attempt(job, why["kind"], why["text"]))
                 self.token, moved = following, True
@@ -71,7 +70,7 @@ class Again:
                 job.start_over(progress["ids"][following])
                 continue
             self._final = judged is not None and (
-                letter is None or following in progress["refused"]
+                letter is None or f"{self.token}{letter}" in progress["refused"]
             )
             return moved
 

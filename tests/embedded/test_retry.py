@@ -242,6 +242,19 @@ def test_what_waits_for_a_job_that_fails_for_good_fails_with_it(
             job.result(LIMIT)
 
 
+def test_the_graph_shows_calls_that_go_on_as_open(cluster: Cluster, tmp_path: Path) -> None:
+    from slurm.graph import read_graph
+
+    first = failing(tmp_path / "log", raising, retry=Retry(backoff="1h"))()
+    second = add.map([(first,), (1,)], pack=2)
+    one = add(first)
+    until(lambda: not one.done() and not second.done() and kinds(one) == ["waited", None])
+    until(lambda: second[1].done() and kinds(second.members[0]) == ["waited", None])
+    for run in (first.run, second.run, one.run):
+        assert read_graph(cluster, run).nodes[run].state == "PENDING"
+    cluster.cancel([first, one, *second.members])
+
+
 # ---- whoever is there does it once --------------------------------------------------------------
 
 GONE = """

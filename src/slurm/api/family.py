@@ -5,7 +5,7 @@ import os
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from slurm import rundir
-from slurm.api import elsewhere, folders, run_files
+from slurm.api import elsewhere, folders, retries, run_files
 from slurm.api.parts import find_or_submit, remove
 from slurm.api.run_files import metadata, part_ids
 from slurm.api.slurm_commands import expand_rows
@@ -110,7 +110,8 @@ def describe(agent: Any, runs: Sequence[str]) -> List[Dict[str, Any]]:
             continue
         events = [data for _, data in rundir.grown(os.path.join(path, rundir.EVENTS), {}, ".txt")]
         ids = sorted(part_ids(path).items())
-        found.append({"run": run, "metadata": about, "ids": ids, "events": events})
+        again = retries.progress(path) if about.get("returns") else None
+        found.append({"run": run, "metadata": about, "ids": ids, "events": events, "again": again})
         found += describe(agent, _below(agent.base, path))
     return found
 

@@ -115,6 +115,13 @@ def letter_in(judged: Optional[Dict[str, Any]], index: int) -> Optional[str]:
     return next((letter for letter, found in groups.items() if index in found), None)
 
 
+def following(progress: Dict[str, Any], token: str, index: int) -> Optional[str]:
+    """The part in which a call of another one went on, by what `retries.progress` says."""
+    letter = letter_in(progress["judged"].get(token), index)
+    names = ["{}m{}".format(token, index)] + ([token + letter] if letter else [])
+    return next((name for name in names if name in progress["ids"]), None)
+
+
 def script_of(text: str, part: Part, flags: Dict[str, Any]) -> str:
     """The script of a part that is submitted again, made of the first one's."""
     lines = []  # type: List[str]
