@@ -73,6 +73,8 @@ class Evidence:
 
     def trouble(self) -> Record | None:
         """The failure of the lowest rank that has one, of the newest attempt."""
+        if not self.records:
+            return None  # as of most of ten thousand open calls, which are judged after each poll
         newest = self.attempt
         found = [r for r in self.records if r.kind in (ERROR, EXIT) and r.attempt == newest]
         # A rank that was stopped because another failed has nothing of its own to say.
@@ -80,7 +82,7 @@ class Evidence:
 
     def last_exit(self) -> Event | None:
         """The exit event of the newest attempt."""
-        return self.exits.get(self.attempt)
+        return self.exits.get(self.attempt) if self.exits else None
 
     @property
     def ranks_oom(self) -> bool:

@@ -38,6 +38,9 @@ __all__ = ["Job", "JobSnapshot", "Timings"]
 
 #: A thread that knows how a job ended has told it long before.
 TELLING = 10.0
+#: What was read of a run so many seconds ago is as good as new: asking each of many jobs whether
+#: it is done reads their run once.
+RECENT = 0.005
 
 
 class Job(JobView[T], Generic[T]):
@@ -329,7 +332,7 @@ class Job(JobView[T], Generic[T]):
         if not super().done():
             refuse_at_the_end(f"{self.name} was asked about")
             self.watch()
-            self.cluster._watcher.refresh_run(self.run)
+            self.cluster._watcher.refresh_run(self.run, RECENT)
             if self.found and self.evidence.status is None and not super().done():
                 self.found = False
                 self.cluster._watcher.poll_now()

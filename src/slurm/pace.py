@@ -29,12 +29,15 @@ class Pace:
         self._tokens = self._firsts = float(BURST)
         self._last_first = 0.0
 
-    def job_came(self, now: float, *, alone: bool) -> None:
+    def job_came(self, now: float, *, alone: bool) -> bool:
         """Ask about a new job soon, but not about each that comes while others are open.
 
-        Those are asked about all the time.
+        Those are asked about all the time. True if that is sooner than what was planned.
         """
-        self.next = min(self.next, self._first(now, alone))
+        first = self._first(now, alone)
+        sooner = first < self.next
+        self.next = min(self.next, first)
+        return sooner
 
     def _first(self, now: float, alone: bool) -> float:
         if alone or self.next <= now + FIRST_POLL:

@@ -38,7 +38,6 @@ from slurm.packaging.arguments import (
 )
 from slurm.packaging.function import (
     ShippedFunction,
-    context_parameter,
     refuse_generator,
     ship_function,
 )
@@ -281,8 +280,7 @@ class Submitter(Generic[P, T]):
     ) -> tuple[Code, ShippedArguments]:
         """The function and the arguments of calls, in the form in which they travel."""
         code = code or self.ship_function()
-        function = self.task.unwrapped
-        context = context_parameter(function)
+        function, context = self.task.unwrapped, code.function.context
         # Such a dependency only says that they are over: the runner looks for the values.
         values, failures = promised(self.after)
         if values:

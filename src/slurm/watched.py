@@ -75,6 +75,8 @@ class WatchedRun:
         #: Whether all is to be read once more, and whether a backend that pushes has to be told.
         self.anew = False
         self.again = False
+        #: When it was read last.
+        self.read_at = 0.0
         self.jobs: dict[int, Job[Any]] = {}
         #: Takes in the outcomes of a packed map's items.
         self.packed: PackedRun | None = None
@@ -117,6 +119,12 @@ class WatchedRun:
     def has_parts(self) -> bool:
         """Whether ids of jobs that are not known yet may appear in it."""
         return bool(self.waiting) or self.returning
+
+    @property
+    def eager(self) -> bool:
+        """Whether it is read at each look, whether an event names it or not."""
+        # The items of a packed map end before its jobs do.
+        return not self.seen or self.anew or bool(self.unclear) or self.packed is not None
 
     @property
     def idle(self) -> bool:

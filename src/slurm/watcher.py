@@ -55,12 +55,15 @@ class Watcher:
         self._files = threading.Event()
         self._scheduler = threading.Event()
         self._runs: dict[str, WatchedRun] = {}
+        #: The runs that are read at each look, whether the events name them or not.
+        self._eager: set[str] = set()
         self._pace = Pace()
         self._events: dict[str, int] | None = None
         self._threads: dict[str, threading.Thread] = {}
         self._waiting = 0
         self._active_at = 0.0
         self._sweep_at = 0.0
+        self._look_at = 0.0  # when files are read next; in the past while they are read
         self._look_took = 0.0
         self._failed = False  # some job ended without a value since dependants were asked about
         # What was decided with the lock held, and is told when it is not: jobs with news for their
@@ -92,14 +95,15 @@ class Watcher:
             if twin is None or twin is job:
                 twin = None
                 run.add(job)
+                self._eager.add(name)
             self._active_at = time.monotonic()
-            self._pace.job_came(self._active_at, alone=len(self._runs) < 2)
+            if self._pace.job_came(self._active_at, alone=len(self._runs) < 2):
+                self._scheduler.set()
             for loop in (self._watch_files, self._watch_scheduler):
                 self._keep_running(loop)
         if twin is not None:
             job.follow(twin)  # one call, attached twice: one of them is watched
-        self._files.set()
-        self._scheduler.set()
+        self._look_soon()
 
     def _keep_running(self, loop: Callable[[], None]) -> None:
         """See to it that a thread runs this: the one that was begun may never have started."""
@@ -112,12 +116,17 @@ class Watcher:
         """While somebody waits for a result, files are read more often."""
         with self._lock:
             self._waiting += 1
-        self._files.set()
+        self._look_soon()
         try:
             yield
         finally:
             with self._lock:
                 self._waiting -= 1
+
+    def _look_soon(self) -> None:
+        """See to it that files are read before long: one look serves all who ask meanwhile."""
+        if self.backend.pushes or self._look_at - time.monotonic() > FASTEST:
+            self._files.set()
 
     def forget(self, job: Job[Any]) -> None:
         """Watch a job no more."""
@@ -144,9 +153,11 @@ class Watcher:
             found = self._runs.get(run)
             return None if found is None else found.packed
 
-    def refresh_run(self, run: str) -> None:
-        """Read a run now, and tell what is found."""
-        whole(partial(self._read, run))
+    def refresh_run(self, run: str, age: float = 0.0) -> None:
+        """Read a run now, and tell what is found; not if it was read within `age` seconds."""
+        watched = self._runs.get(run) if age else None
+        if watched is None or time.monotonic() - watched.read_at > age:
+            whole(partial(self._read, run))
 
     @property
     def open_jobs(self) -> int:
@@ -156,6 +167,10 @@ class Watcher:
 
     def _open(self) -> list[Job[Any]]:
         return [job for run in self._runs.values() for job in run.jobs.values()]
+
+    def _is_open(self, job: Job[Any]) -> bool:
+        run = self._runs.get(job.run)
+        return run is not None and run.jobs.get(job.index) is job
 
     # ---- files ----------------------------------------------------------------------------------
 
@@ -174,16 +189,21 @@ class Watcher:
 
     def _pause(self) -> float | None:
         with self._lock:
-            if not self._runs:
-                return None
-            if self.backend.pushes:
-                unclear = any(run.unclear for run in self._runs.values())
-                return SLOWEST if unclear else SWEEP
-            quiet = time.monotonic() - self._active_at
-            rest = min(REST * self._look_took, SWEEP)
-            if not self._waiting and quiet > 60:
-                return max(UNATTENDED, rest)
-            return max(min(max(quiet / 20, FASTEST), SLOWEST), rest)
+            pause, now = self._rest(), time.monotonic()
+            self._look_at = NEVER if pause is None else now + pause
+            return pause
+
+    def _rest(self) -> float | None:
+        if not self._runs:
+            return None
+        if self.backend.pushes:
+            unclear = any(run.unclear for run in self._runs.values())
+            return SLOWEST if unclear else SWEEP
+        quiet = time.monotonic() - self._active_at
+        rest = min(REST * self._look_took, SWEEP)
+        if not self._waiting and quiet > 60:
+            return max(UNATTENDED, rest)
+        return max(min(max(quiet / 20, FASTEST), SLOWEST), rest)
 
     def _hear(self) -> None:
         """Take in what a backend tells by itself, and say what is watched now."""
@@ -209,13 +229,7 @@ class Watcher:
         self.looks += 1
         swept = now >= self._sweep_at
         with self._lock:
-            due = {run for run in named if run in self._runs}
-            due |= {
-                name
-                for name, run in self._runs.items()
-                # The items of a packed map end before its jobs do.
-                if not run.seen or run.anew or run.unclear or run.packed
-            }
+            due = {run for run in named if run in self._runs} | self._eager
             if swept:
                 self._sweep_at = now + SWEEP
                 due |= set(self._runs)
@@ -230,9 +244,15 @@ class Watcher:
                 return
             with self._lock:
                 seen, parts = run.read_from(), run.has_parts
+            run.read_at = time.monotonic()
             answer = self.backend.read_run(name, seen, parts, beats)
             run.again = True
             self._take(run, answer)
+            with self._lock:
+                if run.eager and self._runs.get(name) is run:
+                    self._eager.add(name)
+                elif self._runs.get(name) is run:
+                    self._eager.discard(name)
 
     def _take(self, run: WatchedRun, answer: dict[str, Any]) -> None:
         records = run.read_records(answer["segments"])  # which may ask for what lies elsewhere
@@ -279,7 +299,8 @@ class Watcher:
         with self._telling(), self._lock:
             self.trouble = self._trouble_since = None
             for job in jobs:
-                if job.key is not None:
+                # One that ended meanwhile may have given its records away: nothing is to judge.
+                if job.key is not None and self._is_open(job):
                     job.notes.learn(job.evidence, answer.get(job.key.bare), time.monotonic())
                     self._judge(job)
             self._ask_dependants()
@@ -378,6 +399,7 @@ class Watcher:
         run = self._runs.get(job.run)
         if run is not None:
             run.unclear.add(job.index)
+            self._eager.add(job.run)
 
     def _go_on(self, job: Job[Any], verdict: Verdict, now: float) -> None:
         notes = job.notes
@@ -404,6 +426,7 @@ class Watcher:
             run.drop(job)
             if not run.jobs:
                 del self._runs[job.run]
+                self._eager.discard(job.run)
         if not self._runs:
             self._pace.nothing_open()
 

@@ -1,11 +1,18 @@
-"""What a client spends on a job does not grow with the number of jobs: CPU time, generously."""
+"""What a client does for a job does not grow with the number of jobs: counted, or CPU time."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from slurm import Cluster, rundir, task
+import pytest
+
+from slurm import Cluster, Job, rundir, task
 from slurm.runner import bundle
 
 
@@ -54,3 +61,91 @@ def test_a_question_about_thousands_of_jobs_is_cheap(cluster: Cluster) -> None:
     finally:
         array.cancel()
     assert min(taken) / 2_000 < 60e-6
+
+
+class Audited:
+    """Counts what Python tells audit hooks about files, of one thread while it is asked to."""
+
+    def __init__(self) -> None:
+        self.thread: int | None = None
+        self.counts: Counter[str] = Counter()
+        sys.addaudithook(self._hear)  # there is no way to take one back
+
+    def _hear(self, event: str, args: tuple[Any, ...]) -> None:
+        if self.thread != threading.get_ident():
+            return
+        # An open file that gets an object is no second file.
+        if event.startswith("os.") or (event == "open" and isinstance(args[0], str)):
+            self.counts[event] += 1
+
+    def during(self, work: Callable[[], object]) -> Counter[str]:
+        """What the work did."""
+        self.counts.clear()
+        self.thread = threading.get_ident()
+        try:
+            work()
+        finally:
+            self.thread = None
+        return Counter(self.counts)
+
+
+def test_a_submission_opens_and_renames_few_files(cluster: Cluster) -> None:
+    waiting(0).cancel()
+    audited = Audited()
+    jobs: list[Job[int]] = []
+    done = audited.during(lambda: jobs.extend(waiting(n) for n in range(10)))
+    for job in jobs:
+        job.cancel()
+    # Eight files are written and six folders made; a few small ones are read.
+    assert done["open"] <= 18 * len(jobs), done
+    assert done["os.rename"] <= 4 * len(jobs), done
+    assert done["os.mkdir"] <= 9 * len(jobs), done
+    assert done["os.listdir"] + done["os.scandir"] <= 2 * len(jobs), done
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, cluster: Cluster, verb: str) -> list[object]:
+    """What a verb of the cluster's backend is asked from now on."""
+    asked: list[object] = []
+    does = getattr(cluster.backend, verb)
+
+    def asking(*args: Any, **kwargs: Any) -> Any:
+        asked.append(args)
+        return does(*args, **kwargs)
+
+    monkeypatch.setattr(cluster.backend, verb, asking)
+    return asked
+
+
+def test_asking_each_of_many_jobs_whether_it_is_done_reads_their_run_a_few_times(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    array = waiting.map(range(2_000))
+    try:
+        reads = counted(monkeypatch, cluster, "read_run")
+        assert not any(job.done() for job in array)
+        assert len(reads) < 500
+    finally:
+        array.cancel()
+
+
+@task
+def quick(i: int) -> int:
+    return i
+
+
+def test_a_job_that_ends_while_the_scheduler_is_asked_causes_no_further_question(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, does = quick(7), cluster.backend.status
+
+    def ends_meanwhile(jobs: Any) -> Any:
+        answer = does(jobs)
+        assert job.result(60) == 7
+        return answer
+
+    watcher = cluster._watcher
+    monkeypatch.setattr(cluster.backend, "status", ends_meanwhile)
+    watcher._poll()
+    assert watcher.open_jobs == 0
+    # Its records were given away with its value: judged without them, it would look lost.
+    assert job.notes.asking == 0 and not watcher._eager

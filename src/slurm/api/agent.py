@@ -206,7 +206,8 @@ class Agent:
         Only rows whose work directory is the run are believed: after a crash of the controller
         the same id may name somebody else's job. Jobs that are not in the answer are unknown.
         """
-        wanted = {(job, self.readable(run)): since for job, run, since in jobs}
+        paths = {run: self.readable(run) for run in {run for _, run, _ in jobs}}
+        wanted = {(job, paths[run]): since for job, run, since in jobs}
         found = self._in_queue(wanted)
         missing = [key for key in wanted if key not in found]
         if missing:

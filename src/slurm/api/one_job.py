@@ -58,11 +58,15 @@ def remember(agent: Any, path: str, part: object, job: str) -> None:
     with contextlib.suppress(OSError):
         rundir.write_atomically(os.path.join(path, rundir.id_name(part)), job.encode(), sync=False)
     link = origin.name_for(agent.base, run_files.bare(job), path)
-    temporary = f"{link}.{os.getpid()}"
+    target = os.path.relpath(path, os.path.dirname(link))
     with contextlib.suppress(OSError):  # the link is a convenience; the id is in the run directory
-        # An id that Slurm gave out again names the newer run.
-        os.symlink(os.path.relpath(path, os.path.dirname(link)), temporary)
-        os.replace(temporary, link)
+        try:
+            os.symlink(target, link)
+        except FileExistsError:
+            # An id that Slurm gave out again names the newer run.
+            temporary = f"{link}.{os.getpid()}"
+            os.symlink(target, temporary)
+            os.replace(temporary, link)
 
 
 def find_lost(agent: Any, path: str, part: object) -> str:

@@ -145,10 +145,10 @@ def _cancel_gone(agent: Any, path: str, part: int, job: str) -> None:
     They go out nevertheless, so that the scheduler itself knows their end, and so do the jobs
     that wait for them.
     """
-    whole = retries.part_of(path, str(part))._replace(job=job)
-    ids = [whole.element(index) for index in sorted(run_files.gone(path, part)[0])]
-    if ids:
-        agent.scheduler.cancel(ids)
+    calls = run_files.gone(path, part)[0]
+    if calls:
+        whole = retries.part_of(path, str(part))._replace(job=job)
+        agent.scheduler.cancel([whole.element(index) for index in sorted(calls)])
 
 
 def _submit_pump(
@@ -229,9 +229,12 @@ def make_run(agent: Any, path: str, files: Dict[str, bytes]) -> None:
         for name in rundir.FOLDERS:
             rundir.make_run_folder(os.path.join(path, name))
         for name, content in files.items():
-            if name == rundir.METADATA:
-                content = origin.marked(agent.scheduler, content)
-            rundir.write_atomically(os.path.join(path, name), content, sync=False)
+            if name != rundir.METADATA:
+                rundir.write_new(os.path.join(path, name), content)
+        # Last, and whole or not there: a run is what has metadata.
+        if rundir.METADATA in files:
+            metadata = origin.marked(agent.scheduler, files[rundir.METADATA])
+            rundir.write_atomically(os.path.join(path, rundir.METADATA), metadata, sync=False)
     except OSError as error:
         remove(path)
         text = f"{path} cannot be written: {error.strerror}"

@@ -212,7 +212,7 @@ class PlanningWatcher(Watcher):
         """Somebody waits for a result."""
         raise PlanEnds("the rest depends on results")
 
-    def refresh_run(self, run: str) -> None:
+    def refresh_run(self, run: str, age: float = 0.0) -> None:
         """A look at a job: harmless once, or where the SDK itself looks before it submits."""
         frame = sys._getframe(1)
         while frame.f_back is not None and frame.f_globals["__name__"] in _LOOKERS:

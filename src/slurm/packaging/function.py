@@ -35,6 +35,8 @@ class ShippedFunction:
     why: str
     data: bytes
     workflow: bool = False
+    #: The parameter that receives the context: its name, and its position among positional ones.
+    context: tuple[str, int | None] | None = None
 
 
 def ship_function(
@@ -67,7 +69,7 @@ def ship_function(
     pickled = _pickle_by_value(function, target) if reason else b""
     why = reason or f"the node imports {module}"
     data = rundir.encode_function(header, pickled)
-    return ShippedFunction(header["by"], target, why, data, workflow)
+    return ShippedFunction(header["by"], target, why, data, workflow, context)
 
 
 def _target(function: Any) -> str:

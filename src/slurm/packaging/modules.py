@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import operator
 import os
 import re
 import stat
@@ -106,18 +107,31 @@ class Loaded:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Callable[[], object], object, Module | None]] = {}
+        self._names: list[str] = []
+        #: What was loaded under these names, and the spec of each.
+        self._seen: list[object] = []
+        self._found: list[Module] = []
 
     def modules(self) -> list[Module]:
-        """All that are loaded now."""
-        found = []
-        for name, module in list(sys.modules.items()):
-            known = self._known.get(name)
-            spec = module.__dict__.get("__spec__") if type(module) is ModuleType else None
-            if known is None or known[0]() is not module or known[1] is not spec:
-                known = self._known[name] = (_reference(module), spec, _own(name, module))
-            if known[2] is not None:
-                found.append(known[2])
-        return found
+        """All that are loaded now; the same list as before where nothing was loaded since."""
+        now = dict(sys.modules)
+        names = list(now)
+        specs: list[object] = [
+            loaded.__dict__.get("__spec__") if type(loaded) is ModuleType else None
+            for loaded in now.values()
+        ]
+        seen = [*now.values(), *specs]
+        if names != self._names or not all(map(operator.is_, seen, self._seen)):
+            looked = map(self._look, names, now.values(), specs)
+            self._found = [module for module in looked if module is not None]
+            self._names, self._seen = names, seen
+        return self._found
+
+    def _look(self, name: str, module: object, spec: object) -> Module | None:
+        known = self._known.get(name)
+        if known is None or known[0]() is not module or known[1] is not spec:
+            known = self._known[name] = (_reference(module), spec, _own(name, module))
+        return known[2]
 
 
 def _reference(module: object) -> Callable[[], object]:

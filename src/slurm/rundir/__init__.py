@@ -116,10 +116,12 @@ from slurm.rundir.private import (
     make_run_folder,
     open_plain,
     open_trusted,
+    read_most,
     read_trusted,
     share_folder,
     user_name,
     write_atomically,
+    write_new,
 )
 from slurm.rundir.records import (
     ERROR,

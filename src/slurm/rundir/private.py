@@ -65,7 +65,9 @@ def _others(path: str, info: os.stat_result) -> int:
 
     With an access list the group's part of the mode is what any user on it may do at most.
     """
-    if _is_own_group(info.st_gid) and not (info.st_mode & stat.S_IWGRP and _has_acl(path)):
+    if not info.st_mode & stat.S_IWGRP:
+        return stat.S_IWOTH | stat.S_IWGRP  # whose group it is costs a look into two files
+    if _is_own_group(info.st_gid) and not _has_acl(path):
         return stat.S_IWOTH
     return stat.S_IWOTH | stat.S_IWGRP
 
@@ -319,6 +321,15 @@ def open_plain(path: str) -> "Any":
     return os.fdopen(fd, "rb")
 
 
+def read_most(f: "Any", most: int) -> bytes:
+    """The rest of an open file, at most so many bytes of it.
+
+    As much as the file has is asked for: a buffer of the limit would cost more than what is read.
+    """
+    left = os.fstat(f.fileno()).st_size - f.tell()
+    return f.read(min(max(left, 0) + 1, most))  # type: ignore[no-any-return]
+
+
 def read_trusted(path: str) -> bytes:
     """The content of a file that only this user can have written."""
     with open_trusted(path) as f:
@@ -368,6 +379,18 @@ def write_atomically(path: str, data: "Any", mode: int = 0o600, sync: bool = Tru
         except OSError:
             pass
         raise
+
+
+def write_new(path: str, data: "Any", mode: int = 0o600) -> None:
+    """Write a file into a new folder, where nobody looks for it yet; one that exists is refused.
+
+    It may be half written when this process is killed: what says that it is whole comes later.
+    """
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    with os.fdopen(fd, "wb") as f:
+        _let_group_read(fd, path, mode)
+        for piece in data if isinstance(data, (tuple, list)) else (data,):
+            f.write(piece)
 
 
 def make_private_folder(path: str) -> None:

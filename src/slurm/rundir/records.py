@@ -5,6 +5,7 @@ A host appends to files of its own, which readers follow as they grow.
 
 import os
 import struct
+import sys
 import zlib
 from collections import namedtuple
 
@@ -16,6 +17,7 @@ from slurm.rundir.private import (
     make_run_folder,
     open_plain,
     open_trusted,
+    read_most,
     write_atomically,
 )
 
@@ -320,6 +322,8 @@ def _grown(
         names = sorted(os.listdir(folder))
     except OSError:
         return
+    # Who looks at a run of others reads no file without end.
+    most = limit if limit >= 0 else _MOST if opener is open_plain else sys.maxsize
     for name in names:
         if not name.endswith(suffix):
             continue
@@ -327,8 +331,7 @@ def _grown(
         try:
             with opener(path) as f:
                 f.seek(seen.get(name, 0))
-                # Who looks at a run of others reads no file without end.
-                data = f.read(limit if limit >= 0 or opener is not open_plain else _MOST)
+                data = read_most(f, most)
         except OSError:
             continue
         if data:

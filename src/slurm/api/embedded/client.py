@@ -208,7 +208,7 @@ def _exchange(place: Place, request: bytes) -> bytes:
             connection.sendall(request)
             received = bytearray()
             while not received.endswith(b"\n"):
-                data = connection.recv(2**20)
+                data = connection.recv(2**16)
                 if not data:
                     break
                 received += data

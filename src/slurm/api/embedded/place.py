@@ -75,8 +75,11 @@ def make_private(directory: str) -> None:
     """Make the directory with mode 0700, or verify that it is this user's and closed to others."""
     fix = f"set {DIRECTORY_VARIABLE} to a directory of your own on a local disk"
     try:
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        found = os.lstat(directory)
+        try:
+            found = os.lstat(directory)
+        except FileNotFoundError:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            found = os.lstat(directory)
     except OSError as error:
         raise SchedulerUnreachable(
             f"the embedded scheduler's directory {directory!r} cannot be made: {error.strerror}",
