@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
@@ -12,6 +13,10 @@ from slurm.metadata import read_metadata
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
     from slurm.job import Job
+
+
+#: The id of an element, of a part of a heterogeneous job, or of a step.
+_OF_ONE = re.compile(r"\d+[_+.]")
 
 
 def attach(cluster: Cluster, wanted: str) -> Any:
@@ -38,8 +43,21 @@ def attach(cluster: Cluster, wanted: str) -> Any:
     cluster._watcher.refresh_run(run)
     if not metadata.get("parts"):
         return jobs[0]
-    element = next((job for job in jobs if job.bare == wanted), None)
+    bare = wanted.partition(";")[0]
+    element = next((job for job in jobs if bare in _ids_of(job)), None)
+    if element is None and _OF_ONE.match(bare):
+        # Never the whole array instead: it may be what is to be cancelled.
+        raise errors.RunNotFound(
+            f"the array {run} has no job {wanted}",
+            hint=f"its jobs are {jobs[0].bare} to {jobs[-1].bare or 'those that wait to go out'}",
+        )
     return element or make_array(cluster, run, str(metadata.get("task", run)), jobs)
+
+
+def _ids_of(job: Job[Any]) -> list[str]:
+    """The id of a job, and those of its earlier attempts."""
+    earlier = job.again.attempts if job.again is not None else ()
+    return [job.bare, *(attempt.job_id for attempt in earlier)]
 
 
 def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:

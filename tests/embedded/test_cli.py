@@ -319,7 +319,11 @@ def test_why_tells_every_kind_of_failure_of_a_map_with_its_count(project: Path) 
     text = slurm("why", "last", cwd=project).text
     assert "3 x raised ValueError, first in slurm why" in text
 
-    element = told["job_id"].partition("_")[0] + "_2"
+    array = told["job_id"].partition("_")[0]
+    for of_none in ("_99", ".0", "+1"):
+        refused = slurm("cancel", array + of_none, cwd=project)
+        assert refused.code == 2 and f"has no job {array}{of_none}" in refused.text, refused.text
+    element = array + "_2"
     slurm("gc", "--older-than", "0", "--keep", "0", "--yes", cwd=project)
     gone = slurm("why", element, cwd=project)
     assert gone.code == 2 and f"job {element} is FAILED" in gone.text, gone.text
