@@ -98,7 +98,8 @@ class Aftermath:
     def _without_process(self) -> dict[str, str]:
         rows = self._asked("squeue", "-h", "-r", "-t", "R", "-o", "%i|%N|%Z").splitlines()
         running = [row.split("|") for row in rows if f"|{self.base}/" in row]
-        alive = " ".join(words for _, words in of_place(self.base))
+        # As a word of its own: a workflow's run is also the beginning of its children's.
+        alive = {word for _, words in of_place(self.base) for word in words.split()}
         return {job: node for job, node, run in running if run not in alive}
 
     def left_behind(self) -> Iterator[str]:
