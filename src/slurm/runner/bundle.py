@@ -44,7 +44,7 @@ def main(environ: Mapping[str, str]) -> int:
     bundle = os.path.join(run, "submit", f"oci-{who}")
     os.makedirs(bundle, exist_ok=True)
     binds = _binds(mounts)
-    targets = [bind["destination"] for bind in (*binds, *_files_of_the_node())]
+    targets = [bind["destination"] for bind in (*binds, *_files_of_the_node())] + [_SLURMS]
     layers = lay_out(root.path, os.path.join(bundle, "rootfs"), targets)
     given = configuration(root.env, [*layers, *_SYSTEM_MOUNTS, *_files_of_the_node(), *binds])
     given["process"]["cwd"] = workdir
@@ -200,8 +200,10 @@ def _files_of_the_node() -> List[Dict[str, Any]]:
     return [_bind(f"{name}:{name}:ro") for name in names if os.path.exists(name)]
 
 
+#: Where Slurm 24.11 mounts a folder of its own.
+_SLURMS = "/var/run/slurm"
 #: Folders that are the node's, or new for each job.
-_OWN = ("/dev", "/proc", "/sys", "/tmp")
+_OWN = ("/dev", "/proc", "/run", "/sys", "/tmp")
 
 
 def _tmpfs(target: str, *options: str) -> Dict[str, Any]:
@@ -230,6 +232,7 @@ _SYSTEM_MOUNTS = (
         "options": ["rbind", "nosuid", "noexec", "nodev", "ro"],
     },
     _tmpfs("/tmp", "nodev", "mode=1777"),
+    _tmpfs("/run", "nodev", "mode=755"),
 )  # type: Any
 
 
