@@ -19,6 +19,7 @@ import pytest
 
 from needed import need
 from slurm.errors import CommandRefused
+from slurm.web.helper import LEAST, become
 from slurm.web.logfiles import Opener
 from waiting import until
 
@@ -120,6 +121,26 @@ def test_the_dashboard_reads_a_log_with_the_rights_of_its_owner_alone(
 
 
 @pytest.mark.attack
+def test_keys_of_the_cluster_are_no_user_s_logs(folder: Path, helper: str) -> None:
+    """SlurmUser is above 1000 on Debian: who reads its files makes tokens for everybody."""
+    for name in ("slurm", "munge"):
+        key = folder / f"{name}.key"
+        key.write_text("the key")
+        key.chmod(0o600)
+        uid = pwd.getpwnam(name).pw_uid
+        os.chown(key, uid, -1)
+
+        def read(path: str = str(key), uid: int = uid) -> Any:
+            return Opener(helper).read(path, uid, 0).data
+
+        assert f"user {uid} is the system's" in as_user(WEB, read)
+    for uid in (999, 60_000, 61_184, 64_030, 65_534, 65_535):
+        said = as_user(0, lambda uid=uid: become(uid, LEAST))  # type: ignore[misc]
+        assert f"user {uid} is the system's" in said
+    assert "not known" in as_user(0, lambda: become(65_536, LEAST))
+
+
+@pytest.mark.attack
 @pytest.mark.parametrize("open_to_all", [False, True])
 def test_nobody_but_the_dashboard_is_answered(folder: Path, helper: str, open_to_all: bool) -> None:
     """Its mode keeps others from the socket; and were it open, the kernel says who asks."""
@@ -218,5 +239,5 @@ def test_the_units_name_what_is_there() -> None:
     text = (UNITS / "slurm-dashboard.service").read_text()
     options = {o.replace("-", "_") for o in re.findall(r"--([a-z][a-z-]+)", text)}
     assert options <= set(inspect.signature(dashboard).parameters)
-    for option in ("--user", "--socket", "--least-uid"):
+    for option in ("--user", "--socket", "--least-uid", "--slurm-user"):
         assert option in (ROOT / "src/slurm/web/helper.py").read_text()

@@ -31,8 +31,10 @@ PATIENCE, ASKING = 15, 1.0
 AT_ONCE, AT_ONCE_OF_ONE = 32, 4
 #: Bytes of a question.
 LONGEST = 64 << 10
-#: Accounts below this number are the system's.
-LEAST = 1000
+#: Accounts below this number are the system's; those that distributions and systemd keep above;
+#: and those that hold the keys of the cluster, whatever number they have.
+LEAST, KEPT = 1000, range(60_000, 65_536)
+NEVER = ("root", "slurm", "munge")
 
 #: What can be done to a job; Slurm decides whether this user may.
 ACTS = {
@@ -44,7 +46,9 @@ ACTS = {
 _JOB = re.compile(r"[0-9]{1,12}(?:[_+][0-9]{1,9})?\Z")
 
 
-def serve(listening: socket.socket, asker: int, least: int = LEAST) -> None:
+def serve(
+    listening: socket.socket, asker: int, least: int = LEAST, never: Sequence[str] = NEVER
+) -> None:
     """Answer the user `asker` for ever, about users from the number `least` on."""
     working: dict[int, int] = {}  # the uid that each child has become
     while True:
@@ -62,7 +66,7 @@ def serve(listening: socket.socket, asker: int, least: int = LEAST) -> None:
                 pid = os.fork()
                 if not pid:
                     listening.close()
-                    _answer(connection, question, least, full)  # never returns
+                    _answer(connection, question, (least, never), full)  # never returns
                 working[pid] = uid
 
 
@@ -85,7 +89,12 @@ def _all(connection: socket.socket, seconds: float) -> bytes:
     raise ValueError("too long a question")
 
 
-def _answer(connection: socket.socket, question: dict[str, Any], least: int, full: bool) -> None:
+def _answer(
+    connection: socket.socket,
+    question: dict[str, Any],
+    limits: tuple[int, Sequence[str]],
+    full: bool,
+) -> None:
     """In the child: become the user, do one of the two things, say how it went, and end."""
     refused, piece = "", logfiles.Piece(b"")
     try:
@@ -94,7 +103,7 @@ def _answer(connection: socket.socket, question: dict[str, Any], least: int, ful
         try:
             if full:
                 raise CommandRefused("too many logs are being read: try again in a minute")
-            become(question["uid"], least)
+            become(question["uid"], *limits)
             if "act" in question:
                 _act(question["act"], question["job"])
             else:
@@ -112,14 +121,19 @@ def _answer(connection: socket.socket, question: dict[str, Any], least: int, ful
         os._exit(0)  # whatever happened: a child never goes on as the helper
 
 
-def become(uid: object, least: int) -> None:
+def become(uid: object, least: int, never: Sequence[str] = NEVER) -> None:
     """Give up root for ever in this process, and be this user with this user's groups."""
-    if not isinstance(uid, int) or uid < max(least, 1):
-        raise CommandRefused(f"user {uid} is the system's: nothing is read or done as that one")
+    systems = f"user {uid} is the system's: nothing is read or done as that one"
+    if not isinstance(uid, int) or uid < max(least, 1) or (least >= LEAST and uid in KEPT):
+        raise CommandRefused(systems)
     try:
         person = pwd.getpwuid(uid)
     except KeyError:
         raise CommandRefused(f"user {uid} of this job is not known on this machine") from None
+    for name in never:  # by number, for several names may share one
+        with contextlib.suppress(KeyError):
+            if pwd.getpwnam(name).pw_uid == uid:
+                raise CommandRefused(systems)
     os.initgroups(person.pw_name, person.pw_gid)
     os.setresgid(person.pw_gid, person.pw_gid, person.pw_gid)
     os.setresuid(uid, uid, uid)
@@ -172,9 +186,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--user", required=True, help="whom to answer: the dashboard's own user")
     parser.add_argument("--socket", default="/run/slurm-dashboard/helper.sock")
     parser.add_argument("--least-uid", type=int, default=LEAST, help="below are the system's users")
+    parser.add_argument("--slurm-user", default="slurm", help="SlurmUser, as whom nothing is done")
     given = parser.parse_args(words)
     asker = pwd.getpwnam(given.user).pw_uid
-    serve(listen(given.socket, asker), asker, given.least_uid)
+    never = (*NEVER, given.slurm_user)
+    serve(listen(given.socket, asker), asker, given.least_uid, never)
 
 
 if __name__ == "__main__":
