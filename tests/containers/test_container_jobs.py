@@ -43,7 +43,7 @@ def test_a_function_runs_in_an_image_that_exists(
     assert seen["cwd"] == str(tmp_path)
     assert seen["user"] == os.getuid()
     # The image's own, not the one of this process.
-    assert "/of/this/process" not in seen["path"]
+    assert "/of/this/process" not in str(seen["path"])
     cluster.submit(work.write)("/data/file").result(timeout=120)
     assert (data / "file").read_text() == "written\n"
     held = subprocess.run(
