@@ -144,14 +144,14 @@ class Cluster(Target):
     @classmethod
     def from_env(cls, profile: str | None = None, **overrides: Any) -> Self:
         """The cluster of a profile in the nearest `Slurmfile.toml`, or in `$SLURMFILE`."""
-        from slurm.config import find_slurmfile, load_profile, override
+        from slurm.config import found_profile, override
 
         if isinstance(overrides.get("env"), str):
             raise errors.UsageError(
                 f"env={overrides['env']!r}: a profile is the first argument; env= sets variables",
                 hint=f"write {cls.__name__}.from_env({overrides['env']!r})",
             )
-        return cls(**override(load_profile(find_slurmfile(), profile), overrides))
+        return cls(**override(found_profile(profile), overrides))
 
     @classmethod
     def from_file(

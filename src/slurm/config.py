@@ -71,12 +71,19 @@ def _nearest(start: Path | None = None) -> Path | None:
     return None
 
 
-def _check_owner(path: Path) -> None:
-    """Refuse a file that somebody else put above this directory: its callbacks are code."""
-    from slurm.rundir import Untrusted, check_file
+def _check_owner(path: Path) -> bytes:
+    """The file, unless somebody else put it above this directory: its callbacks are code.
+
+    What was looked at is what is read: its name may lead elsewhere a moment later.
+    """
+    from slurm.rundir import Untrusted, read_checked
 
     try:
-        check_file(str(path))
+        return read_checked(str(path))
+    except OSError as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error.strerror}", hint="check the path, and $SLURMFILE"
+        ) from error
     except Untrusted as error:
         raise ConfigError(
             f"{error}; it is not read, since a Slurmfile can run code",
@@ -91,13 +98,13 @@ def has_profile(profile: str | None) -> bool:
         return False
     named = profile or os.environ.get("SLURM_ENV")
     # A profile that somebody named must be there: who loads it is told.
-    return (profile is None and named is not None) or (named or DEFAULT_PROFILE) in _read(path)
+    return (profile is None and named is not None) or (named or DEFAULT_PROFILE) in _found(path)
 
 
 def profile_names() -> list[str]:
     """The profiles of the nearest Slurmfile; none where there is no file, or none that is right."""
     try:
-        return sorted(_read(find_slurmfile()))
+        return sorted(_found(find_slurmfile()))
     except ConfigError:
         return []
 
@@ -109,12 +116,23 @@ partition = "main"
 time = "1h\""""
 
 
+def found_profile(profile: str | None = None, code: bool = True) -> dict[str, Any]:
+    """The same as `load_profile`, of the Slurmfile that counts here."""
+    path = find_slurmfile()
+    return _arguments(path, _found(path), profile, code)
+
+
 def load_profile(path: Path, profile: str | None = None, code: bool = True) -> dict[str, Any]:
     """The arguments of `Cluster` that a profile stands for; `default` lies under every other.
 
     `code=False` leaves out what is code, its callbacks: they are not imported.
     """
-    profiles = _read(path)
+    return _arguments(path, _read(path), profile, code)
+
+
+def _arguments(
+    path: Path, profiles: Mapping[str, dict[str, Any]], profile: str | None, code: bool
+) -> dict[str, Any]:
     name = profile or os.environ.get("SLURM_ENV") or DEFAULT_PROFILE
     if name not in profiles:
         close = nearest(name, profiles)
@@ -163,13 +181,23 @@ def _callback(where: str, given: object) -> object:
     return made
 
 
+def _found(path: Path) -> dict[str, dict[str, Any]]:
+    """The profiles of a file that was found, and not named."""
+    return _read(path) if os.environ.get("SLURMFILE") else _parsed(path, _check_owner(path))
+
+
 def _read(path: Path) -> dict[str, dict[str, Any]]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path, path.read_bytes())
     except OSError as error:
         raise ConfigError(
             f"{path} cannot be read: {error.strerror}", hint="check the path, and $SLURMFILE"
         ) from error
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, dict[str, Any]]:
+    try:
+        data = tomllib.loads(content.decode("utf-8"))
     except ValueError as error:  # not TOML, or not UTF-8
         raise ConfigError(
             f"{path} is not valid TOML: {error}", hint=f"a profile looks like this:\n{EXAMPLE}"

@@ -74,7 +74,9 @@ def python_there(cluster: Cluster, run: str, source: str, words: Sequence[str]) 
         python = "python3"
     # One word without quotes or line breaks, so that it passes through every shell between.
     text = base64.b64encode(source.encode()).decode()
-    boot = "import base64,sys;exec(base64.b64decode(sys.argv.pop(1)))"
+    # Not from the working directory: another user may have put a base64.py there.
+    boot = "import sys;sys.path=[p for p in sys.path if p];import base64;"
+    boot += "exec(base64.b64decode(sys.argv.pop(1)))"
     return [python, "-c", boot, text, *words]
 
 

@@ -105,7 +105,8 @@ def _places() -> Iterator[tuple[str, str]]:
 
 #: What refuses that which is not ours alone: all of it asks `slurm.rundir.private`.
 GATE = {
-    "check_private", "check_place", "check_file", "check_base", "check_script", "check_code",
+    "check_private", "check_place", "check_file", "read_checked", "check_base", "check_script",
+    "check_code",
     "open_trusted", "read_trusted", "open_unchanged", "read_own",
 }  # fmt: skip
 

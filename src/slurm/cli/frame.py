@@ -135,7 +135,7 @@ class Common(Form):
 
     def _found_above(self, run: str | None) -> bool:
         """Whether it is the directory of a run that says where its base is."""
-        from slurm.config import find_slurmfile, has_profile, load_profile
+        from slurm.config import found_profile, has_profile
         from slurm.reach import DEFAULT_BASE
 
         above = None if run is None or os.sep not in run else _base_above(run)
@@ -143,12 +143,12 @@ class Common(Form):
             return False
         named = DEFAULT_BASE
         if has_profile(None):
-            named = str(load_profile(find_slurmfile(), code=False).get("job_base_dir", named))
+            named = str(found_profile(code=False).get("job_base_dir", named))
         return os.path.realpath(os.path.expanduser(named)) != os.path.realpath(above)
 
     def _arguments(self, run: str | None = None, code: bool = True) -> dict[str, Any]:
         from slurm.api.origin import is_id
-        from slurm.config import find_slurmfile, has_profile, load_profile, load_stack, stack_names
+        from slurm.config import found_profile, has_profile, load_stack, stack_names
         from slurm.reach import DEFAULT_BASE
 
         given = {k: v for k in ("hostname", "job_base_dir") if (v := getattr(self, k)) is not None}
@@ -157,12 +157,12 @@ class Common(Form):
         if self.cluster in stack_names() and not has_profile(self.cluster):
             return {**load_stack(str(self.cluster)), **given}
         if self.cluster is not None:
-            return {**load_profile(find_slurmfile(), self.cluster, code), **given}
+            return {**found_profile(self.cluster, code), **given}
         base = _base_above(run) if run is not None and os.sep in run and not given else None
         if base is not None and _is_shared_by_profile(base):
             base = None
         if base is None and not self.hostname and has_profile(None):
-            return {**load_profile(find_slurmfile(), code=code), **given}
+            return {**found_profile(code=code), **given}
         if run is None or self.hostname or is_id(run):
             return given  # an id is that of the default scheduler
         base = base or Path(os.path.expanduser(self.job_base_dir or DEFAULT_BASE))
@@ -189,9 +189,9 @@ def _base_above(run: str) -> Path | None:
 
 def _is_shared_by_profile(base: Path) -> bool:
     """Whether a base is a member's folder in the group's directory that the profile names."""
-    from slurm.config import find_slurmfile, has_profile, load_profile
+    from slurm.config import found_profile, has_profile
 
-    found = load_profile(find_slurmfile(), code=False) if has_profile(None) else {}
+    found = found_profile(code=False) if has_profile(None) else {}
     shared = os.path.expanduser(str(found.get("job_base_dir", "")))
     return bool(found.get("trust_group")) and base.resolve().parent == Path(shared).resolve()
 

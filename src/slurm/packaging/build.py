@@ -25,6 +25,7 @@ from slurm import locks
 from slurm.api import starting
 from slurm.errors import BuildFailed, PackagingError
 from slurm.packaging import progress
+from slurm.packaging.project import PROJECT, check_settings
 from slurm.packaging.tree import Tree, cache_folder, read_entry
 from slurm.rundir import make_private_folder, write_atomically
 
@@ -122,12 +123,19 @@ def _read_facts(folder: str) -> Wheel | None:
 
 def _build(tree: Tree, folder: str, index: Mapping[str, Any]) -> Wheel:
     command, tool = builder()
+    if tool == "uv":
+        check_settings(os.getcwd(), tree.root)
     with tempfile.TemporaryDirectory(prefix="slurm-wheel-") as temporary:
         source, out = os.path.join(temporary, "source"), os.path.join(temporary, "out")
         copy_tree(tree, source)
+        # What lies above, in /tmp, may be anybody's; uv looks there for a workspace.
+        with open(os.path.join(temporary, PROJECT), "w") as barrier:
+            barrier.write("[tool.uv.workspace]\nmembers = []\n")
         os.mkdir(out)
         with progress.step("build", f"wheel of {tree.root} with {tool}") as line:
-            _run([word.format(out=out, source=source) for word in command], tree, index, line)
+            words = [word.format(out=out, source=source) for word in command]
+            # `python -m` imports from where it is started.
+            _run(words, tree, index, line, None if tool == "uv" else temporary)
         found = [name for name in os.listdir(out) if name.endswith(".whl")]
         if len(found) != 1:
             raise BuildFailed(
@@ -187,7 +195,9 @@ def builder() -> tuple[list[str], str]:
     raise PackagingError("nothing here can build a wheel", hint="pip install uv")
 
 
-def _run(words: Sequence[str], tree: Tree, index: Mapping[str, Any], line: Any) -> None:
+def _run(
+    words: Sequence[str], tree: Tree, index: Mapping[str, Any], line: Any, folder: str | None
+) -> None:
     env = {**os.environ, "UV_NO_PROGRESS": "1", "GIT_OPTIONAL_LOCKS": "0"}
     env.pop("VIRTUAL_ENV", None)
     url = index.get("index_url")
@@ -203,6 +213,7 @@ def _run(words: Sequence[str], tree: Tree, index: Mapping[str, Any], line: Any) 
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         env=env,
+        cwd=folder,
         text=True,
         errors="replace",
     )

@@ -17,7 +17,6 @@ from slurm import locks, rundir
 from slurm.api import whole
 from slurm.errors import NotDelivered, PackagingError, RunDirError
 from slurm.here import working_directory
-from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason
 from slurm.packaging.inherit import own_environment
 from slurm.packaging.modules import (
@@ -34,6 +33,7 @@ from slurm.packaging.modules import (
 )
 from slurm.packaging.none import prepare_none, prepare_python
 from slurm.packaging.prepare import Prepared, Request, is_sdk
+from slurm.packaging.project import project_of
 from slurm.packaging.tree import cache_folder
 from slurm.runner.captured import decode, encode
 
@@ -251,7 +251,9 @@ _lock = locks.lock("packaging.capture")
 
 def take(source: str) -> Capture | None:
     """Capture what a function of this source file may import; None where nothing can be kept."""
-    project = find_project(source)
+    project = None
+    with contextlib.suppress(PackagingError):  # somebody else's has no say
+        project = project_of(source)
     if project is not None and is_sdk(project):
         project = None
     main = getattr(sys.modules.get("__main__"), "__file__", None)

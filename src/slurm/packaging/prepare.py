@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from slurm.attributes import own
 from slurm.here import working_directory
-from slurm.packaging.choose import Packaging, find_project
+from slurm.packaging.choose import Packaging
+from slurm.packaging.project import project_of
 from slurm.rendering import Environment
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def decide(request: Request) -> tuple[Packaging, str]:
     if request.cluster.backend.kind != "ssh" and not packaging.options:
         # The job has this client's own Python and files: what runs here runs there.
         return Packaging("captured", {}, packaging.said_by), "auto"
-    project = packaging.options.get("project") or find_project(request.source)
+    project = packaging.options.get("project") or project_of(request.source)
     if project is None or is_sdk(str(project)):
         why = f"no pyproject.toml above {request.source}" if project is None else "the SDK itself"
         return Packaging("none", {}, packaging.said_by), f"auto: {why}"

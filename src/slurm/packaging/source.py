@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from slurm import rundir
 from slurm.errors import PackagingError
 from slurm.packaging import progress
-from slurm.packaging.choose import find_project
 from slurm.packaging.function import by_value_reason, client_path
 from slurm.packaging.none import prepare_none, prepare_python
 from slurm.packaging.prepare import Prepared, Request
+from slurm.packaging.project import project_of
 from slurm.packaging.remote import remote_of
 from slurm.packaging.tree import Tree, git_top, read_entry, read_tree
 
@@ -72,7 +72,7 @@ def prepare_source(request: Request) -> Prepared:
 def find_root(source: str) -> str:
     """The working tree around a file: git's, or that of the project, or the file's own folder."""
     folder = os.path.dirname(os.path.realpath(source))
-    return git_top(folder) or find_project(source) or folder
+    return git_top(folder) or project_of(source, "source", "root") or folder
 
 
 def mapped(entry: str, root: str, place: str) -> str | None:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from slurm.api import starting
 from slurm.errors import PackagingError
 from slurm.packaging.build import Wheel, asks_for_sdk, build_wheel, find_uv
-from slurm.packaging.choose import find_project
 from slurm.packaging.environments import Parcel, Recipe, deliver, in_store
 from slurm.packaging.function import by_value_reason
 from slurm.packaging.none import choose_interpreter
 from slurm.packaging.prepare import Prepared, Request
+from slurm.packaging.project import check_settings, project_of
 from slurm.packaging.remote import is_users_own, remote_of
 from slurm.packaging.sdkwheel import sdk_wheel
 from slurm.packaging.tree import cache_folder, read_tree
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 def prepare_wheel(request: Request) -> Prepared:
     """The environment of a call whose project is installed as a wheel."""
     options = request.packaging.options
-    project = options.get("project") or find_project(request.source)
+    project = options.get("project") or project_of(request.source)
     if project is None:
         raise PackagingError(
             f"{request.name}: packaging='wheel' needs a pyproject.toml, and there is none at or "
@@ -112,7 +112,7 @@ def refuse_credentials(options: Mapping[str, Any]) -> None:
 
 def _read_lock(request: Request) -> tuple[str, ...]:
     """The exact versions that the project's lock names, as constraints; none without a lock."""
-    project = str(request.packaging.options.get("project") or find_project(request.source))
+    project = str(request.packaging.options.get("project") or project_of(request.source))
     given = request.packaging.options.get("lock")
     path = os.path.join(project, str(given or "uv.lock"))
     if not os.path.isfile(path):
@@ -139,6 +139,7 @@ def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
             hint="pip install uv; or name a file of requirements: "
             '{"type": "wheel", "lock": "requirements.txt"}',
         )
+    check_settings(os.path.dirname(path), os.path.dirname(path))
     words = [uv, "export", "--frozen", "--no-emit-project", "--no-dev", "--quiet"]
     for extra in extras:
         words += ["--extra", extra]

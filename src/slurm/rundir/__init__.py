@@ -116,6 +116,7 @@ from slurm.rundir.private import (
     make_run_folder,
     open_plain,
     open_trusted,
+    read_checked,
     read_most,
     read_trusted,
     share_folder,

@@ -4,13 +4,12 @@ import _thread
 import errno
 import os
 import stat
-import time
 
 from slurm.rundir.names import BASE_FOLDERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional
+    from typing import Any, List, Optional
 
 #: How a file is opened that others may have put there: no link is followed, no pipe waited for.
 _READING = os.O_RDONLY
@@ -60,6 +59,17 @@ def check_file(path: str) -> None:
         _check(path, info, (os.getuid(), 0), _others(path, info))
 
 
+def read_checked(path: str) -> bytes:
+    """The content of a file that `check_file` lets pass, whatever its name leads to later."""
+    info = os.lstat(path)
+    _check(path, info, (os.getuid(), 0), 0)
+    fd = os.open(path, _READING & ~getattr(os, "O_NOFOLLOW", 0))
+    with os.fdopen(fd, "rb") as f:
+        info = os.fstat(fd)
+        _check(path, info, (os.getuid(), 0), _others(path, info))
+        return f.read()
+
+
 def _others(path: str, info: os.stat_result) -> int:
     """Who else may not write: everybody, and a group unless it is this user's own.
 
@@ -83,13 +93,8 @@ def _check(
 
     Members of `group` count as owners, and it may write what is the group's.
     """
-    mounter = mounted_by(info.st_dev)
-    if mounter not in (0, os.getuid()):
-        raise Untrusted(
-            f"{path} lies in a file system that user {user_name(mounter)} mounted, who decides "
-            "what owner and mode it shows",
-            f"if you trust what lies there, take a copy of your own: cp -rL {path} COPY",
-        )
+    if not os.major(info.st_dev):  # no disk, which needs root
+        _check_mount(path, info)
     if group is not None and is_trusted(group):
         if info.st_uid not in owners and is_member(info.st_uid, group):
             owners = (*owners, info.st_uid)
@@ -112,39 +117,19 @@ def _check(
         )
 
 
-#: User of each file system of FUSE by its device, and when that was read.
-_mounts = ({}, -60.0)  # type: tuple[Dict[int, int], float]
-_MOUNTS_FRESH = 1.0
+def _check_mount(path: str, info: os.stat_result) -> None:
+    from slurm.rundir.mounts import mounted_by
 
-
-def mounted_by(device: int) -> int:
-    """Who says what a file system shows: root, or the user who runs its program (FUSE)."""
-    global _mounts
-    if os.major(device):
-        return 0  # a disk: these need root
-    known, read = _mounts
-    if time.monotonic() - read > _MOUNTS_FRESH:
-        known = _users_of_mounts()
-        _mounts = known, time.monotonic()
-    return known.get(device, 0)
-
-
-def _users_of_mounts() -> "Dict[int, int]":
-    found = {}  # type: Dict[int, int]
-    try:
-        with open("/proc/self/mountinfo", "rb") as f:
-            lines = f.read().splitlines()
-    except OSError:
-        return found  # another system than Linux
-    for line in lines:
-        words, _, kind = line.partition(b" - ")
-        if not kind.startswith(b"fuse"):
-            continue
-        options = kind.split(b" ")[-1].split(b",")
-        users = [int(word[8:]) for word in options if word.startswith(b"user_id=")]
-        major, _, minor = words.split(b" ")[2].partition(b":")
-        found[os.makedev(int(major), int(minor))] = users[0] if users else 0
-    return found
+    mounter = mounted_by(path, info)
+    if mounter in (0, os.getuid()):
+        return
+    if mounter is None:
+        raise Untrusted(f"{path} is of a file system that is not mounted (any more)", "look again")
+    raise Untrusted(
+        f"{path} lies in a file system that user {user_name(mounter)} mounted, who decides what "
+        "owner and mode it shows",
+        f"if you trust what lies there, take a copy of your own: cp -rL {path} COPY",
+    )
 
 
 def _would_be_good(path: str, info: os.stat_result) -> bool:

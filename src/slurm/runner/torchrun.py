@@ -11,6 +11,11 @@ import sys
 import time
 from typing import Any, Dict, List
 
+#: `python -m` would import from the working directory first, where files of others may lie.
+_TORCHRUN = (
+    "import sys; sys.path = [p for p in sys.path if p]; "
+    "from torch.distributed.run import main; main()"
+)
 #: How long the other ranks of a node may go on after one has failed.
 PATIENCE = 10.0
 
@@ -35,7 +40,7 @@ def main(argv: List[str]) -> int:
         f"--master_addr={env['MASTER_ADDR']}",
         f"--master_port={env['MASTER_PORT']}",
     ]
-    command = [sys.executable, "-m", "torch.distributed.run", *words, runner, run]
+    command = [sys.executable, "-c", _TORCHRUN, *words, runner, run]
     return _wait([subprocess.Popen(command)])
 
 
