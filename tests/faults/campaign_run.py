@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -218,6 +219,10 @@ class Trial:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
+        # In time even where the next fault asks a controller that stands still.
+        timer = threading.Timer(fault.lasts, go_on)
+        timer.daemon = True
+        timer.start()
         return go_on
 
     def _soon(self, find: Callable[[], int]) -> int:
