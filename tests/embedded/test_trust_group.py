@@ -333,7 +333,8 @@ def test_what_another_user_mounted_is_not_one_s_own_whatever_it_says(place: Plac
     unsettled = shutil.ignore_patterns("*.claim", "*.tmp")
     shutil.copytree(made["path"], home / "src" / made["run"], ignore=unsettled)
     (home / "mnt").mkdir()
-    subprocess.run(["chown", "-R", f"{MALLORY}:{ALL}", home], check=True)
+    for path in [home, *home.rglob("*")]:
+        os.lchown(path, MALLORY, ALL)
     home.chmod(0o755)
     (place.path / "fuse.conf").write_text("user_allow_other\n")
     os.mknod(place.path / "fuse", 0o666 | stat.S_IFCHR, os.stat("/dev/fuse").st_rdev)

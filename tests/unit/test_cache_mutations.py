@@ -20,6 +20,7 @@ def test_no_mutation_of_what_a_call_reaches_finds_the_value_of_before(
 ) -> None:
     stale = []
     known: dict[str, str] = {}
+    refused: set[str] = set()
     with fresh(HOME=str(tmp_path)) as processes:
         for number, (files, name, text) in enumerate(itertools.islice(all_mutations(seed), count)):
             key = repr(sorted(files.items()))
@@ -28,7 +29,11 @@ def test_no_mutation_of_what_a_call_reaches_finds_the_value_of_before(
                 known[key] = str(base)
                 _write(folder, files)
                 assert processes.run(str(folder), "main.py", str(base)).endswith("False")
-                assert processes.run(str(folder), "main.py", str(base), seed=1).endswith("True")
+                again = processes.run(str(folder), "main.py", str(base), seed=1)
+                if "cannot be seen" in again:  # said, and never a stale answer
+                    refused.add(key)
+                else:
+                    assert again.endswith("True")
             _write(folder, {**files, name: text})
             try:
                 said = processes.run(str(folder), "main.py", known[key], seed=number % 2)
@@ -37,6 +42,8 @@ def test_no_mutation_of_what_a_call_reaches_finds_the_value_of_before(
             if said.endswith("True"):
                 stale.append((number, name, text))
     assert stale == []
+    # A module that is imported in the call only may read something as it is imported, as far as we see.
+    assert len(refused) <= len(known) // 10
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:

@@ -25,6 +25,7 @@ OTHERS = {
     "runner/": "runs in the job, which starts without the client and without threading",
     "api/remote.py": "the agent's, on the login node, on Python 3.6",
     "api/pushes.py": "the agent's, on the login node, on Python 3.6",
+    "api/starting.py": "the agent's, too; held for the start of a program, taken first by a fork",
     "submitit/core/signals.py": "in the job, taken in signal handlers, where nothing may wait",
     "monitor/": "a program of its own, which watches no jobs",
     "web/": "a program of its own, which watches no jobs",
