@@ -8,9 +8,13 @@ from pathlib import Path
 
 #: A program that hangs is shown with the stacks of its threads.
 BEGIN = """
-import atexit, faulthandler, sys, threading, time
+import atexit, faulthandler, gc, sys, threading, time
 faulthandler.dump_traceback_later(90, exit=True)
 ended = []
+# What is garbage is deleted when the interpreter looks for it a last time: all other threads are
+# gone then, and modules still have their names.
+gc.disable()
+atexit.register(gc.enable)
 # Registered first, called last.
 atexit.register(lambda: ended and print(time.monotonic() - ended[0], flush=True))
 from slurm import Cluster, SlurmError, task
@@ -54,14 +58,16 @@ import concurrent.futures, functools
 with Cluster("embedded", job_base_dir=sys.argv[1]) as cluster:
     job, array, packed = nap(40), nap.map([40, 41]), nap.map([40, 41], pack=2)
     pool = cluster.executor(max_workers=1)
-    late = [AtTheEnd(asked) for asked in (
+    for asked in (
         job.result, functools.partial(job.result, 50), job.exception, job.wait, job.done,
         job.cancel, job.stdout, array.results, packed.results,
         lambda wait=concurrent.futures.wait, job=job: wait([job]),
-    )]
+    ):
+        AtTheEnd(asked)
     # The end of a program finishes the calls of its pools.
-    late.append(AtTheEnd(pool.submit(nap, 0.1).result))
-    atexit.register(cluster.cancel, [job, *array, packed])
+    AtTheEnd(pool.submit(nap, 0.1).result)
+    atexit.register(cluster.cancel, [job, *array])
+    atexit.register(packed.cancel)
 """,
     )
     assert said.count("deleted SLURM-E104") == 10, said
@@ -76,7 +82,7 @@ def test_a_result_that_was_read_before_is_there_to_the_end(tmp_path: Path) -> No
 with Cluster("embedded", job_base_dir=sys.argv[1]):
     job = nap(0.1)
     assert job.result() == 0.1
-    late = AtTheEnd(job.result)
+    AtTheEnd(job.result)
 """,
     )
     assert said == "deleted 0.1\n"
