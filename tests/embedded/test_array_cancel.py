@@ -11,6 +11,7 @@ import pytest
 
 import slurm
 from slurm import Cluster, task
+from waiting import until
 
 WAIT = 90
 
@@ -93,14 +94,16 @@ def test_what_was_cancelled_before_it_went_out_can_be_retried(
 
 
 @task(retry=3)
-def retried() -> None:
+def retried(runs: str) -> None:
+    Path(runs).touch()
     time.sleep(WAIT)
 
 
 def test_a_job_with_retries_whose_run_directory_is_gone_can_be_cancelled(
-    cluster: Cluster,
+    cluster: Cluster, tmp_path: Path
 ) -> None:
-    job = retried()
+    job = retried(str(tmp_path / "runs"))
+    until("it runs", (tmp_path / "runs").exists)
     shutil.rmtree(Path(cluster.base) / job.run)
     assert job.cancel()
     deadline = time.monotonic() + WAIT

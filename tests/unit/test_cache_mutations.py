@@ -42,7 +42,7 @@ def test_no_mutation_of_what_a_call_reaches_finds_the_value_of_before(
             if said.endswith("True"):
                 stale.append((number, name, text))
     assert stale == []
-    # A module that is imported in the call only may read something as it is imported, as far as we see.
+    # A module that only the call imports may read something then, as far as we can see.
     assert len(refused) <= len(known) // 10
 
 
