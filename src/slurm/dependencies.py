@@ -54,6 +54,14 @@ class Dependency:
             )
         if self.minutes is not None and self.kind != "after":
             raise errors.UsageError("minutes= goes with kind='after' only")
+        most = 10_000_000
+        if self.minutes is not None and not (
+            type(self.minutes) is int and 0 <= self.minutes <= most
+        ):
+            raise errors.OptionError(
+                f"minutes={self.minutes!r} is not a whole number from 0 to {most}",
+                hint="write how many minutes after the beginning of the others: minutes=5",
+            )
 
     @property
     def runs(self) -> set[str]:

@@ -13,7 +13,7 @@ _PLACE = ("account", "partition", "qos", "reservation", "wckey", "constraint")
 def render_next_script(job: Submission) -> str:
     """The script of the small job that submits the next part of a long map."""
     after = {"dependency": f"afterany:{rundir.PREVIOUS}"}
-    return _script(job, rundir.NEXT_JOB, after, "advance.py")
+    return _script(job, rundir.NEXT_JOB, after, "advance.py", rundir.TOKEN)
 
 
 def render_guard_script(job: Submission) -> str:

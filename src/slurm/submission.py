@@ -18,7 +18,7 @@ from slurm.handles import make_array
 from slurm.here import working_directory
 from slurm.job import Job
 from slurm.model.options import merge, normalize
-from slurm.model.packs import check_one_process, plan_packs
+from slurm.model.packs import check_map, check_one_process, plan_packs
 from slurm.packaging import (
     PackagingGiven,
     Prepared,
@@ -152,6 +152,7 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> ArrayJob[T]:
         """Submit one call per item, as an array; with `pack` many items share one job."""
+        check_map(self.task.name, self.task.is_workflow, common, pack)
         calls = self._calls(items, unpack)
         if not isinstance(calls, list):
             more = iter(calls)
@@ -200,6 +201,7 @@ class Submitter(Generic[P, T]):
         pack: int | str | None = None,
     ) -> Plan:
         """The same for a map."""
+        check_map(self.task.name, self.task.is_workflow, common, pack)
         calls = self._calls(items, unpack)
         limit = self._throttle(max_concurrent)
         return self.plan_shipped(

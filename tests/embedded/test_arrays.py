@@ -75,7 +75,7 @@ def test_a_generator_is_fine_and_one_that_raises_submits_nothing(cluster: Cluste
 def test_items_that_cannot_be_sent_are_refused_by_number(cluster: Cluster) -> None:
     with pytest.raises(slurm.UsageError, match=r"square.map: 5 is not a series of items"):
         square.map(5)  # type: ignore[arg-type]
-    with pytest.raises(slurm.UsageError, match=r"square.starmap: 2 is not a series of items"):
+    with pytest.raises(slurm.UsageError, match=r"square.starmap: item 1, 2, is not a series of arguments"):
         square.starmap([(1,), 2])  # type: ignore[list-item]
     with pytest.raises(slurm.UnpicklableArgument, match="item 2: argument 'x'"):
         square.map([1, 2, (i for i in range(0))])
@@ -223,6 +223,8 @@ def test_kinds_of_dependencies_can_be_combined(cluster: Cluster) -> None:
     [
         ({"kind": "afterokay"}, "did you mean 'afterok'"),
         ({"minutes": 3}, "minutes= goes with"),
+        ({"kind": "after", "minutes": -5}, "minutes=-5 is not a whole number"),
+        ({"kind": "after", "minutes": "5"}, "minutes='5' is not a whole number"),
         ({"kind": "singleton"}, "singleton takes no jobs"),
     ],
 )
@@ -231,6 +233,14 @@ def test_a_wrong_dependency_is_refused(
 ) -> None:
     with pytest.raises(slurm.UsageError, match=text):
         add_up.after(nap(0), **arguments)
+
+
+@pytest.mark.parametrize("common", [[1], "text", 5, {1: 2}])
+def test_keywords_of_all_calls_are_a_dictionary(cluster: Cluster, common: Any) -> None:
+    with pytest.raises(slurm.UsageError, match=r"nap\.map: common=.* is not a dictionary"):
+        nap.map([0.1], common=common)
+    with pytest.raises(slurm.UsageError, match="is not a dictionary"):
+        cluster.explain(nap).map([0.1], common=common)
 
 
 def test_only_jobs_can_be_waited_for(cluster: Cluster, tmp_path: Path) -> None:

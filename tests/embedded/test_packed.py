@@ -516,6 +516,20 @@ def test_the_plan_says_which_packs_and_why(cluster: Cluster) -> None:
     assert not any(Path(cluster.base).glob("square-*"))
 
 
+def test_a_workflow_cannot_be_packed(cluster: Cluster) -> None:
+    """Its calls were said to be made outside of a cluster."""
+
+    @slurm.workflow
+    def above(x: int) -> int:
+        return x
+
+    for pack in (2, "auto"):
+        with pytest.raises(slurm.UsageError, match="above is a workflow"):
+            above.map([1, 2], pack=pack)
+        with pytest.raises(slurm.UsageError, match="leave pack out"):
+            cluster.explain(above).map([1, 2], pack=pack)
+
+
 @pytest.mark.parametrize("pack", [0, -1, 1.5, True, "many", [3]])
 def test_a_pack_that_is_no_number_is_refused(cluster: Cluster, pack: Any) -> None:
     with pytest.raises(slurm.OptionError, match="pack="):

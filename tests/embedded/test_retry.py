@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from slurm import Cluster, Job, Retry, Task, errors, task
-from slurm.api import retries
+from slurm.api import one_job
 
 LIMIT = 90.0
 
@@ -313,7 +313,7 @@ def test_many_who_judge_the_same_failure_submit_one_retry(cluster: Cluster, tmp_
 def test_a_retry_whose_submitter_died_is_submitted_by_the_next(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "PATIENCE", 0.5)
+    monkeypatch.setattr(one_job, "PATIENCE", 0.5)
     log = tmp_path / "log"
     job = failing(log, raising, retry=1, begin="now+2")()
     # Somebody said that it would submit the retry, and was never heard of again.

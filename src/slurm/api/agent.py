@@ -141,9 +141,9 @@ class Agent:
         """Make a run directory and submit its parts; the ids of those that went out."""
         return parts.submit(self, *submission)
 
-    def advance(self, run: str) -> Optional[str]:
-        """Submit the next part of a long map; called by the small job that waited for its turn."""
-        return parts.advance(self, run)
+    def advance(self, run: str, turn: Optional[int] = None) -> Optional[str]:
+        """Submit the next part of a long map; `turn`: by the small job that waited for it."""
+        return parts.advance(self, run, turn)
 
     def order_step(
         self, allocation: str, job: str, run: str, files: Dict[str, bytes], order: Dict[str, Any]

@@ -5,12 +5,76 @@ Called by the agent where the scheduler is, so it keeps to Python 3.6.
 
 import contextlib
 import os
-from typing import Any, Dict
+import threading
+import time
+from typing import Any, Dict, Iterator
 
 from slurm import rundir
 from slurm.api import door, elsewhere, origin, run_files
 from slurm.api.agent_error import AgentError
 from slurm.api.slurm_environ import submission_env
+
+#: How long one waits for another that submits the same part and says no more that it does.
+PATIENCE = 20.0
+
+
+@contextlib.contextmanager
+def turn(agent: Any, path: str, part: str) -> Iterator[bool]:
+    """Whether a part is ours to submit, whoever else tries; False: it was done by another one.
+
+    While it is done the others are shown that somebody is at it: an answer may take minutes.
+    """
+    if not _is_ours(agent, path, part):
+        yield False
+        return
+    intent, over = os.path.join(path, rundir.intent_name(part)), threading.Event()
+
+    def tell() -> None:
+        while not over.wait(PATIENCE / 4):
+            with contextlib.suppress(OSError):
+                rundir.write_atomically(intent, _mine(), sync=False)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    free = False
+    try:
+        yield True
+    except AgentError as error:
+        # Without an answer it may have been accepted: then the next one looks for it first.
+        free = error.kind not in ("timeout", "unreachable")
+        raise
+    finally:
+        over.set()
+        teller.join()
+        if free:
+            with contextlib.suppress(OSError):
+                os.unlink(intent)
+
+
+def _mine() -> bytes:
+    return f"{rundir.host_token()} {os.getpid()} {time.time()}".encode()
+
+
+def _is_ours(agent: Any, path: str, part: str) -> bool:
+    """Claim the submission of a part; False: it was made, perhaps by one who died after it."""
+    intent = os.path.join(path, rundir.intent_name(part))
+    done = [f"{path}/{rundir.SUBMIT}/{part}.{kind}" for kind in ("id", "refused")]
+    seen, since = "", time.time()
+    while True:
+        if any(os.path.exists(one) for one in done):
+            return False
+        if run_files.write_first(intent, _mine()):
+            return True
+        if run_files.read_text(intent) != seen:
+            seen, since = run_files.read_text(intent), time.time()
+        elif time.time() - since > PATIENCE:
+            lost = find_lost(agent, path, part)
+            if lost:
+                remember(agent, path, part, lost)
+                return False
+            with contextlib.suppress(OSError):  # another one who waits may be quicker
+                os.rename(intent, f"{intent}.given-up")
+        time.sleep(0.2)
 
 
 def submit(agent: Any, path: str, script: str, plan: Dict[str, Any], env: Dict[str, str]) -> str:

@@ -61,10 +61,12 @@ def _clear_up(agent: Any, path: str, ids: List[str], error: AgentError) -> None:
         raise error
 
 
-def advance(agent: Any, run: str) -> Optional[str]:
-    """Submit the next part of a long map; called by the small job that waited for its turn.
+def advance(agent: Any, run: str, turn: Optional[int] = None) -> Optional[str]:
+    """Submit the next part of a long map.
 
-    Two may do it at once: both may submit, and the part's claim lets one of the jobs run.
+    Called by the small job that waited for the `turn` of a part, and by clients that see that
+    nothing of the map is left in the queue. They may do it at once: one of them submits the part,
+    and the small job for what follows. A client leaves no other small job in the queue.
     """
     path = agent.path(run)
     plan = run_files.plan(path)
@@ -74,14 +76,22 @@ def advance(agent: Any, run: str) -> Optional[str]:
         return None
     waits = _fill_in_ids(agent, path, plan["parts"])
     if waits is not None:
-        _submit_pump(agent, path, part, waits, plan, {})
+        if turn is not None:
+            _submit_pump(agent, path, part, waits, plan, {})
         return None
     if run_files.is_gone(path, part):
         return None  # it waits for calls that were never submitted
-    job = known[part] = find_or_submit(agent, run, part, plan, {})
+    job = None
+    if turn not in known:
+        with one_job.turn(agent, path, str(part)) as ours:
+            job = _submit_part(agent, path, part, plan, {}) if ours else None
+        known = part_ids(path)
     following = _next_part(path, plan, known)
-    if following is not None:
-        first = known.get(following - plan["at_once"], job)
+    if following is None:
+        return job
+    followed = os.path.exists(os.path.join(path, rundir.pump_name(following)))
+    if job or not followed:
+        first = known.get(following - plan["at_once"]) or known[max(known)]
         _submit_pump(agent, path, following, first, plan, {})
     return job
 
@@ -155,7 +165,7 @@ def _submit_pump(
     agent: Any, path: str, part: int, after: str, plan: Dict[str, Any], env: Dict[str, str]
 ) -> None:
     """Submit the small job that submits `part` when `after` is over."""
-    words = {rundir.PREVIOUS: bare(after)}
+    words = {rundir.PREVIOUS: bare(after), rundir.TOKEN: str(part)}
     one_job.submit_small(agent, path, rundir.NEXT, rundir.pump_name(part), words, plan, env)
 
 

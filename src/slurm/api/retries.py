@@ -9,11 +9,9 @@ the same resources, `o` with more memory, `t` with more time. A job that has to 
 of another one goes behind it as a part with `m` and its index.
 """
 
-import contextlib
 import json
 import os
 import re
-import threading
 import time
 from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -33,9 +31,6 @@ from slurm.api.retry_rules import (
 from slurm.api.run_files import metadata, read_json, read_text
 from slurm.model.states import JobState, parse_state
 from slurm.runner import batches
-
-#: How long one waits for another that submits the same part.
-PATIENCE = 20.0
 
 # ---- the files ----------------------------------------------------------------------------------
 
@@ -62,22 +57,6 @@ def progress(path: str) -> Dict[str, Any]:
 
 def _file(path: str, token: str, kind: str) -> str:
     return os.path.join(path, rundir.SUBMIT, f"{token}.{kind}")
-
-
-def _write_first(path: str, data: bytes) -> bool:
-    """Write a file unless it is there; it is whole as soon as it can be seen."""
-    # Unique among hosts, processes and threads: all of them may be at it.
-    temporary = f"{path}.{rundir.host_token()}.{os.getpid()}.{threading.get_ident()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as f:
-            f.write(data)
-        os.link(temporary, path)
-        return True
-    except FileExistsError:
-        return False
-    finally:
-        os.unlink(temporary)
 
 
 # ---- what a part is -----------------------------------------------------------------------------
@@ -126,7 +105,7 @@ def judge(agent: Any, run: str, token: str, calm: float = 0.0) -> Optional[Dict[
         judged = _judgement(agent, path, part_of(path, token), policy, calm)
         if judged is None:
             return None
-        if not _write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
+        if not run_files.write_first(_file(path, token, "judged"), json.dumps(judged).encode()):
             judged = read_json(_file(path, token, "judged")) or judged
     if any(name not in os.environ for name in policy.get("secrets", ())):
         return judged  # the guard has them: their values travel from environment to environment
@@ -277,9 +256,13 @@ def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) ->
 
 def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
     """Submit a part exactly once, whoever else tries."""
+    with one_job.turn(agent, path, part.token) as ours:
+        if ours:
+            _submit_ours(agent, path, part, flags)
+
+
+def _submit_ours(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
     token = part.token
-    if not _is_ours_to_submit(agent, path, token):
-        return
     first = run_files.read_script(os.path.join(path, rundir.script_name(int(part.first))))
     name = f"{rundir.SUBMIT}/{token}.sh"
     run_files.write_script(os.path.join(path, name), script_of(first, part, flags))
@@ -289,36 +272,14 @@ def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> No
     plan = read_json(os.path.join(path, rundir.PARTS)) or {"cwd": path, "options_set": []}
     try:
         job = one_job.submit(agent, path, name, plan, {})
-    except Exception as error:  # a refusal is noted, all else raised again
-        if isinstance(error, AgentError) and error.kind == "refused":
-            words = "; ".join([str(error), *error.evidence])
-            rundir.write_atomically(_file(path, token, "refused"), words.encode(), sync=False)
-            return
-        os.unlink(_file(path, token, "intent"))
-        raise
+    except AgentError as error:
+        if error.kind != "refused":
+            raise
+        words = "; ".join([str(error), *error.evidence])
+        rundir.write_atomically(_file(path, token, "refused"), words.encode(), sync=False)
+        return
     one_job.remember(agent, path, token, job)
     guard(agent, path, token, job, plan, {})
-
-
-def _is_ours_to_submit(agent: Any, path: str, token: str) -> bool:
-    """Claim the submission of a part; False: it was made, perhaps by one who died after it."""
-    intent = _file(path, token, "intent")
-    seen, since = "", time.time()
-    while True:
-        if any(os.path.exists(_file(path, token, kind)) for kind in ("id", "refused")):
-            return False
-        if _write_first(intent, f"{rundir.host_token()} {os.getpid()} {time.time()}".encode()):
-            return True
-        if read_text(intent) != seen:
-            seen, since = read_text(intent), time.time()
-        elif time.time() - since > PATIENCE:
-            lost = one_job.find_lost(agent, path, token)
-            if lost:
-                one_job.remember(agent, path, token, lost)
-                return False
-            with contextlib.suppress(OSError):  # another one who waits may be quicker
-                os.rename(intent, f"{intent}.given-up")
-        time.sleep(0.2)
 
 
 # ---- for jobs that wait -------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+import threading
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from slurm import rundir
@@ -70,6 +71,22 @@ def write(path: str, data: bytes) -> None:
         rundir.write_atomically(path, data, sync=False)
     except OSError as error:
         raise AgentError("rundir", f"{path} cannot be written: {error.strerror}") from error
+
+
+def write_first(path: str, data: bytes) -> bool:
+    """Write a file unless it is there; it is whole as soon as it can be seen."""
+    # Unique among hosts, processes and threads: all of them may be at it.
+    temporary = f"{path}.{rundir.host_token()}.{os.getpid()}.{threading.get_ident()}"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as f:
+            f.write(data)
+        os.link(temporary, path)
+        return True
+    except FileExistsError:
+        return False
+    finally:
+        os.unlink(temporary)
 
 
 def check_base(base: str) -> None:

@@ -80,6 +80,22 @@ def item_retry(pack: Pack | None, options: Mapping[str, object]) -> dict[str, An
     return {name: retry.plain()[name] for name in ("times", "on", "backoff")}
 
 
+def check_map(name: str, workflow: bool, common: object, pack: object) -> None:
+    """Refuse what no items could make right."""
+    if pack is not None and workflow:
+        raise UsageError(
+            f"{name}.map: pack={pack!r} is for tasks: {name} is a workflow, and a workflow submits "
+            "jobs from a job of its own",
+            hint=f"leave pack out: {name}.map(items)",
+        )
+    names = common if isinstance(common, Mapping) else [None]
+    if common is not None and not all(isinstance(one, str) for one in names):
+        raise UsageError(
+            f"{name}.map: common={common!r} is not a dictionary of keyword arguments",
+            hint='name them: common={"name": value}',
+        )
+
+
 def check_one_process(pack: Pack | None, ranks: bool) -> None:
     """Refuse a packed map of jobs with several ranks: its workers are the processes."""
     if pack is not None and ranks:

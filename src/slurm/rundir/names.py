@@ -138,7 +138,7 @@ def script_name(part: int) -> str:
     return SCRIPT if part == 0 else f"{SUBMIT}/{part}.sh"
 
 
-def intent_name(part: int) -> str:
+def intent_name(part: object) -> str:
     """The file that says a submission of this part is under way."""
     return f"{SUBMIT}/{part}.intent"
 

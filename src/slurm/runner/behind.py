@@ -8,12 +8,11 @@ from slurm import rundir
 from slurm.api import retries
 from slurm.api.agent_error import AgentError
 from slurm.api.run_files import metadata
+from slurm.runner.advance import PASSING, PATIENCE
 from slurm.runner.arguments import UpstreamResult, Values
 from slurm.runner.retry import agent_here
 from slurm.runner.run import LACKING, Postponed, Refused
 
-#: Ways in which the scheduler fails that pass, and how long that is waited for.
-_PASSING, PATIENCE = ("timeout", "unreachable", "limit"), 480.0
 LOOK = "see whether the scheduler takes jobs from this node: slurm doctor"
 T = TypeVar("T")
 #: A call of a run: the run's path below the base directory, and the index.
@@ -55,7 +54,7 @@ def _patiently(act: Callable[[], T]) -> T:
         try:
             return act()
         except AgentError as error:
-            if error.kind not in _PASSING or time.monotonic() > deadline:
+            if error.kind not in PASSING or time.monotonic() > deadline:
                 why = "; ".join([str(error), *error.evidence])
                 raise Refused("SchedulerUnreachable", why, error.hint or LOOK) from error
         time.sleep(2)
