@@ -16,6 +16,20 @@ HELPERS = {
     "a table that is filled": "T = {}\nT.update(read())\ndef g(): return T['k']\n",
     "a class": "class C:\n    t = read()\ndef g(): return C.t['k']\n",
     "a default": "def g(t=read()): return t['k']\n",
+    "an enumeration": "import enum\nE = enum.Enum('E', read())\ndef g(): return E.k.value\n",
+    "a named tuple": "import collections as c\nN = c.namedtuple('N', 'k', defaults=[read()['k']])\n"
+    "def g(): return N().k\n",
+    "a name that is gone": "_t = read()\nT = _t['k'] + 0\ndel _t\ndef g(): return T\n",
+    "a class in a branch": "if read()['k'] == 1:\n    class C:\n        k = 1\n"
+    "else:\n    class C:\n        k = 2\ndef g(): return C.k\n",
+    "a base": "class A: k = 1\nclass B: k = 2\nclass C((None, A, B)[read()['k']]): pass\n"
+    "def g(): return C.k\n",
+    "a factory of a field": "import dataclasses as d\n_t = read()\n@d.dataclass\nclass C:\n"
+    "    t: dict = d.field(default_factory=_t.copy)\ndel _t\ndef g(): return C().t['k']\n",
+    "what globals() takes": "globals()['T'] = read()['k']\ndef g(): return globals()['T']\n",
+    "a context variable": "import contextvars as c\nV = c.ContextVar('V', default=read()['k'])\n"
+    "def g(): return V.get()\n",
+    "a file that was closed": "with open(__file__) as f: T = read()\ndef g(): return T['k']\n",
 }
 _READ = """
 import json, os, pathlib

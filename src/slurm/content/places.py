@@ -19,6 +19,11 @@ from slurm.task import Task
 #: its code; a class's attributes and methods.
 VALUE, INSIDE, CODED, CLASS = "value", "inside", "coded", "class"
 _MISSING = object()
+#: What Python gives each class besides what is in it.
+_OF_CLASSES = frozenset(
+    ("__abstractmethods__", "__dict__", "__doc__", "__firstlineno__", "__module__", "__slotnames__",
+     "__static_attributes__", "__weakref__", "_abc_impl")
+)  # fmt: skip
 
 
 class Place(NamedTuple):
@@ -42,10 +47,12 @@ def content_at(loaded: types.ModuleType, place: Place) -> Any:
         value = vars(value).get(member, _MISSING)
     if value is _MISSING:
         raise Unseen("a name that is gone", str(place))
+    if isinstance(value, type):
+        if place.how == CLASS:
+            return _class(value, place.fields)
+        return _made(value) if _is_of(value, loaded) else value
     if place.how == VALUE:
         return value
-    if isinstance(value, type):
-        return _class(value, place.fields) if place.how == CLASS or _is_of(value, loaded) else value
     inner = unwrapped(value)
     if not isinstance(inner, types.FunctionType):
         return value
@@ -112,11 +119,22 @@ def _part(value: Any, seen: set[int]) -> Any:
     return "above" if id(inner) in seen else _inside(inner, seen, coded=False)
 
 
+def _made(value: type) -> list[Any]:
+    """A class that a call or a branch has made: no statement of its own says what is in it."""
+    own = {name: unwrapped(one) for name, one in vars(value).items() if name not in _OF_CLASSES}
+    held = [(name, _coded(own[name])) for name in sorted(own)]
+    return [value.__qualname__, type(value), list(value.__bases__), held]
+
+
+def _coded(value: Any) -> Any:
+    return _inside(value, set(), coded=True) if isinstance(value, types.FunctionType) else value
+
+
 def _class(value: type, fields: Iterable[str] | None) -> list[Any]:
     """What a class has of attributes, and what its methods hold."""
     if fields is None:
-        fields = [name for name in vars(value) if not name.startswith("__")]
-    found: list[Any] = [value.__qualname__]
+        fields = [n for n in vars(value) if not (n.startswith("__") or n in _OF_CLASSES)]
+    found: list[Any] = [value.__qualname__, list(value.__bases__)]
     for name in sorted(fields):
         member = unwrapped(_attribute(value, name))
         if isinstance(member, types.FunctionType):
@@ -124,6 +142,8 @@ def _class(value: type, fields: Iterable[str] | None) -> list[Any]:
             found.append((name, _inside(member, set(), coded=False) if any(held) else None))
         else:
             found.append((name, member))
+    for rule in vars(value).get("__dataclass_fields__", {}).values():
+        found.append((rule.name, rule.default_factory, dict(rule.metadata)))
     if "_field_defaults" in vars(value):  # of a named tuple
         found.append(vars(value)["_field_defaults"])
     return found

@@ -333,23 +333,28 @@ class _Reach:
         if one.is_class or one.defines:
             own = reads and any(self._home(module, n) == OWN for n in one.evaluated.makers)
             methods = {full.rpartition(".")[2] for full in one.defines}
-            every = None if own or filled else tuple(sorted(one.evaluated.fields | methods))
+            every = (
+                None
+                if own or filled or one.dynamic
+                else tuple(sorted(one.evaluated.fields | methods))
+            )
             if reads or filled:
                 for name in names:
                     kind = CLASS if one.is_class else INSIDE
                     yield Place(module.name, name, kind, every if one.is_class else ())
-        elif self._is_computed(module, one):
+        elif self._is_computed(module, one) or (reads and not one.brings):
             yield from (Place(module.name, name, CODED if one.acts else VALUE) for name in names)
             return
         if self._here or filled:
             yield from patched(loaded, self._origins.read(module.file), one)
 
     def _added(self, module: Module, loaded: types.ModuleType) -> Iterator[str]:
-        """Names that a module uses, and that it has although no statement of it binds them."""
+        """Names that are used, and that a module has although no statement of it binds them."""
         brought = (one.imports[0][2] for one in module.source.statements if one.brings)
         if any("*" in names for names in brought):
             return
-        for name in sorted(module.names & vars(loaded).keys() - module.source.bound.keys()):
+        bound = module.source.bound.keys()
+        for name in sorted((module.names | self._names) & vars(loaded).keys() - bound):
             if not name.startswith("__") and not isinstance(vars(loaded)[name], types.ModuleType):
                 yield name
 

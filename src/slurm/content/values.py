@@ -18,7 +18,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from slurm.content import memory
 from slurm.content.code import (
@@ -143,11 +143,21 @@ class Digest:
             if isinstance(value, types_):
                 return read(self, value)
         if isinstance(value, _EMPTY):
-            named = value.name if isinstance(value, contextvars.ContextVar) else ""
-            return combine("empty", kind.__qualname__, named)
+            return combine("empty", kind.__qualname__, *self._of_variable(value))
+        if isinstance(value, io.IOBase) and value.closed:
+            return combine("closed", kind.__qualname__)
         if isinstance(value, _RUNNING):
             raise Unseen(f"a {kind.__qualname__}")
         return self._of_instance(value, kind)
+
+    def _of_variable(self, value: Any) -> list[str]:
+        """A context variable by its name and its default, which an empty context shows."""
+        if not isinstance(value, contextvars.ContextVar):
+            return [""]
+        try:
+            return [value.name, self.of(contextvars.Context().run(value.get))]
+        except LookupError:
+            return [value.name]
 
     def _of_items(self, values: Any) -> list[str]:
         found = None if self._has_paths(values) else of_series(values)
@@ -483,6 +493,13 @@ def _read_named(digest: Digest, value: Any) -> str:
     return combine("descriptor", value.__objclass__.__qualname__, value.__name__)
 
 
+def _read_variable(digest: Digest, value: Any) -> str:
+    """A type variable: a pickle of it has a number of its own in each process."""
+    rules = [value.__bound__, getattr(value, "__constraints__", ())]
+    rules += [value.__covariant__, value.__contravariant__]
+    return combine("variable", value.__name__, *map(digest.of, rules))
+
+
 _READERS: tuple[tuple[Any, Callable[[Digest, Any], str]], ...] = (
     (types.FunctionType, Digest._of_function),
     (_LRU, Digest._of_wrapper),
@@ -497,6 +514,7 @@ _READERS: tuple[tuple[Any, Callable[[Digest, Any], str]], ...] = (
     (types.CodeType, _read_code),
     (types.CellType, _read_cell),
     (pickle.PickleBuffer, _read_buffer),
+    ((TypeVar, ParamSpec), _read_variable),
     (_NAMED, _read_named),
 )
 #: Where Python keeps what runs or reads code.
