@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm.cli.cluster_life import found_file
 from slurm.errors import StackError
 from slurm.stack import layout, life
 from slurm.stack.image import template
@@ -39,6 +40,31 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path) -> None:
     error = refused(place)
     assert f"belongs to user {OTHER}" in error.message
     assert "chown" in (error.hint or "")
+
+
+@as_root
+@pytest.mark.parametrize("way", ["their file", "their folder", "open file", "their link"])
+def test_a_file_that_another_user_put_here_makes_no_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Root stands in /tmp, or in a user's directory, and types `slurm cluster up`."""
+    file = tmp_path / "cluster.toml"
+    file.write_text('[conf]\nslurm = ["PrologSlurmctld=/tmp/evil"]\n')
+    monkeypatch.chdir(tmp_path)
+    assert found_file(None) == Path("cluster.toml")
+    if way == "their folder":
+        os.chown(tmp_path, OTHER, OTHER)
+    elif way == "open file":
+        file.chmod(0o666)
+    elif way == "their file":
+        os.chown(file, OTHER, OTHER)
+    else:
+        file.rename("real")
+        file.symlink_to("real")
+        os.lchown(file, OTHER, OTHER)
+    with pytest.raises(StackError, match="what it names is run") as refused:
+        found_file(None)
+    assert f"--topology {file}" in (refused.value.hint or "")
 
 
 @as_root

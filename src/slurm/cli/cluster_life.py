@@ -18,6 +18,7 @@ from slurm.stack import change, health, life, native_life, record
 from slurm.stack import join as joining
 from slurm.stack.converge import Stack, open_stack
 from slurm.stack.fleet import some
+from slurm.stack.ownership import check_found
 from slurm.stack.read import FILE_NAME, parse_topology
 
 app = App(
@@ -79,11 +80,14 @@ def say(line: str) -> None:
 
 
 def found_file(dir: Path | None) -> Path | None:
-    """The cluster.toml that is meant when none is named."""
+    """The cluster.toml that is meant when none is named; another user's is refused."""
     if dir is not None and record.load(dir) is None and not (dir / FILE_NAME).exists():
         return None
     file = (dir or Path()) / FILE_NAME
-    return file if file.is_file() else None
+    if not file.is_file():
+        return None
+    check_found(file)
+    return file
 
 
 def place(name: str | None, dir: Path | None) -> Path:

@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 
 from slurm.errors import StackError
+from slurm.rundir import Untrusted, check_file
+from slurm.rundir.private import open_unchanged
 
 
 def check_owner(directory: Path) -> None:
@@ -24,6 +26,22 @@ def check_owner(directory: Path) -> None:
     for above in place.parents:
         if above.exists():
             _check(directory, above, above.lstat(), {0}, sticky=True)
+
+
+def check_found(file: Path) -> None:
+    """Refuse a file that was found and not named, if others wrote it or could exchange it.
+
+    Its lines for slurm.conf name programs, which the daemons run.
+    """
+    try:
+        check_file(str(file))
+        with open_unchanged(os.path.realpath(file)):
+            pass
+    except Untrusted as error:
+        raise StackError(
+            f"{error}; it is not read, since what it names is run",
+            hint=f"if you trust it, name it: --topology {file.absolute()}",
+        ) from error
 
 
 def _check(
