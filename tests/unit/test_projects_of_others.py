@@ -6,18 +6,22 @@ import os
 import shutil
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from slurm import Cluster, config
+from slurm.cli import env
 from slurm.errors import ConfigError, PackagingError
-from slurm.packaging import build
+from slurm.packaging import Request, build, check_packaging
 from slurm.packaging.capture import take
+from slurm.packaging.container.image import _recipe
 from slurm.packaging.project import check_settings, project_of
 from slurm.packaging.source import find_root
 from slurm.packaging.tree import read_tree
 from slurm.rundir import mounts
+from slurm.submitit.core.utils import cloudpickle_dump, pickle_load
 
 pytestmark = pytest.mark.attack
 
@@ -63,6 +67,51 @@ def test_a_project_that_another_user_put_above_is_not_built(
     with pytest.raises(PackagingError, match="can run code"):
         find_root(str(source))
     take(str(source))  # captured code is what this process imports: a project above changes nothing
+
+
+@as_root
+@pytest.mark.parametrize("given", [{}, {"dockerfile": "Dockerfile"}])
+def test_no_image_is_built_after_a_recipe_of_others(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch, given: dict[str, str]
+) -> None:
+    """Found above the program, or by a relative name in the working directory."""
+    recipe = tmp_path / "Dockerfile"
+    recipe.write_text("FROM scratch\n")
+    monkeypatch.chdir(tmp_path)
+    function = types.FunctionType(compile("", str(source), "exec"), {"__name__": "job"})
+
+    def found(**named: str) -> tuple[str, str]:
+        packaging = check_packaging({"type": "container", **given, **named})
+        return _recipe(Request(Cluster("embedded"), packaging, function, {}))
+
+    assert found() == (str(tmp_path), str(recipe))
+    os.chown(recipe, OTHER, OTHER)
+    with pytest.raises(PackagingError, match=f"belongs to user {OTHER}"):
+        found()
+    assert found(dockerfile=str(recipe)) == (str(tmp_path), str(recipe))
+
+
+@as_root
+def test_env_build_of_the_working_directory_is_of_no_project_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text(HOSTILE)
+    os.chown(tmp_path / "pyproject.toml", OTHER, OTHER)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PackagingError, match="can run code"):
+        env._packaging(Cluster("embedded"), None, None, None, None)
+    assert env._packaging(Cluster("embedded"), None, tmp_path, None, None).kind == "wheel"
+
+
+def test_submitit_writes_through_no_link_of_others(tmp_path: Path) -> None:
+    """A log folder of a group: somebody puts a link to a file of ours where we will write."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name in ("7_0_result.pkl.save_tmp", "7_0_result.pkl"):
+        (tmp_path / name).symlink_to(mine)
+    cloudpickle_dump("new", tmp_path / "7_0_result.pkl")
+    assert mine.read_text() == "mine"
+    assert pickle_load(tmp_path / "7_0_result.pkl") == "new"
 
 
 @as_root

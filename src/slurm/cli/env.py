@@ -16,6 +16,7 @@ from slurm.cli.screen import Column, Screen, table
 from slurm.errors import PackagingError, UsageError, nearest
 from slurm.model.units import parse_duration
 from slurm.packaging import Packaging, Request, check_packaging, choose, prepare, progress
+from slurm.packaging.project import project_of
 from slurm.packaging.retention import Stored, look, sweep
 
 if TYPE_CHECKING:
@@ -158,6 +159,8 @@ def _packaging(
         raise PackagingError(
             f"{where} has no pyproject.toml", hint="slurm env build PROJECT; or --packaging source"
         )
+    if project is None and kind == "wheel":
+        project_of(os.path.join(where, "-"))
     return choose(own, Packaging(kind, chosen.options, chosen.said_by))
 
 

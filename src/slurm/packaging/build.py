@@ -24,6 +24,7 @@ from typing import Any
 from slurm import locks
 from slurm.api import starting
 from slurm.errors import BuildFailed, PackagingError
+from slurm.here import working_directory
 from slurm.packaging import progress
 from slurm.packaging.project import PROJECT, check_settings
 from slurm.packaging.tree import Tree, cache_folder, read_entry
@@ -124,7 +125,7 @@ def _read_facts(folder: str) -> Wheel | None:
 def _build(tree: Tree, folder: str, index: Mapping[str, Any]) -> Wheel:
     command, tool = builder()
     if tool == "uv":
-        check_settings(os.getcwd(), tree.root)
+        check_settings(working_directory(), tree.root)
     with tempfile.TemporaryDirectory(prefix="slurm-wheel-") as temporary:
         source, out = os.path.join(temporary, "source"), os.path.join(temporary, "out")
         copy_tree(tree, source)

@@ -21,7 +21,7 @@ def project_of(source: str, kind: str = "wheel", option: str = "project") -> str
     project = find_project(source)
     if project is not None:
         fix = f'packaging={{"type": "{kind}", "{option}": "{project}"}}'
-        _check(os.path.join(project, PROJECT), source, f"if you trust it, name it: {fix}")
+        check_found(os.path.join(project, PROJECT), source, f"if you trust it, name it: {fix}")
     return project
 
 
@@ -32,7 +32,7 @@ def check_settings(folder: str, project: str) -> None:
         for name in (SETTINGS, PROJECT):
             path = os.path.join(place, name)
             if os.path.lexists(path) and place != os.path.realpath(project):
-                _check(
+                check_found(
                     path, os.path.join(project, PROJECT), "work in a folder that is not below it"
                 )
         above = os.path.dirname(place)
@@ -41,7 +41,8 @@ def check_settings(folder: str, project: str) -> None:
         place = above
 
 
-def _check(path: str, known: str, fix: str) -> None:
+def check_found(path: str, known: str, fix: str) -> None:
+    """Refuse a file that was found and not named, which others than who wrote `known` can write."""
     folder = os.path.dirname(path)
     try:
         check_file(path)

@@ -14,6 +14,7 @@ from slurm.here import working_directory
 from slurm.packaging.container import engines
 from slurm.packaging.container.build import Image, build_image, known_image, was_seen
 from slurm.packaging.prepare import Request
+from slurm.packaging.project import check_found
 from slurm.packaging.remote import remote_of
 
 #: Files that a build is described by, in the order in which they are looked for.
@@ -84,13 +85,17 @@ def _recipe(request: Request) -> tuple[str, str]:
                 hint="write one, or name it with dockerfile=",
             )
         found = os.path.abspath(found)
+        if named and not os.path.isabs(os.path.expanduser(named)):
+            _check(found, request.source)
         return os.path.abspath(context) if context else os.path.dirname(found), found
     folder = os.path.dirname(os.path.abspath(request.source))
     start = folder
     while True:
         for name in RECIPES:
-            if os.path.isfile(os.path.join(folder, name)):
-                return folder, os.path.join(folder, name)
+            found = os.path.join(folder, name)
+            if os.path.isfile(found):
+                _check(found, request.source)
+                return folder, found
         above = os.path.dirname(folder)
         if above == folder or os.path.isfile(os.path.join(folder, "pyproject.toml")):
             break
@@ -101,6 +106,11 @@ def _recipe(request: Request) -> tuple[str, str]:
         hint="write packaging='container:IMAGE', or name a Dockerfile: "
         '{"type": "container", "dockerfile": "..."}',
     )
+
+
+def _check(found: str, source: str) -> None:
+    fix = f'if you trust it, name it whole: {{"type": "container", "dockerfile": "{found}"}}'
+    check_found(found, source, fix)
 
 
 def _refuse_build_options(given: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import stat
 
 from slurm.submitit.core.failures import (
     FailedJobError,
@@ -127,14 +128,31 @@ def temporary_save_path(filepath: Path | str) -> Iterator[Path]:
 def written(filename: Path | str) -> Iterator[IO[bytes]]:
     """A file to write to; it takes its place at the end, unless the block raised."""
     temporary = f"{os.fspath(filename)}.save_tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     try:
-        with os.fdopen(os.open(temporary, flags, 0o666), "wb") as f:
+        with os.fdopen(_open_own(temporary), "wb") as f:
             yield f
         os.replace(temporary, filename)
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
+
+
+def _open_own(path: str) -> int:
+    """Open a file of ours to write it from its begin: no link that others put into a shared folder.
+
+    One that a killed writer left behind is used again.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+    with contextlib.suppress(OSError):
+        fd = os.open(path, flags, 0o666)
+        found = os.fstat(fd)
+        if found.st_uid == os.geteuid() and found.st_nlink == 1 and stat.S_ISREG(found.st_mode):
+            os.ftruncate(fd, 0)
+            return fd
+        os.close(fd)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    return os.open(path, flags | os.O_EXCL, 0o666)
 
 
 def cloudpickle_dump(obj: Any, filename: Path | str) -> None:
