@@ -42,7 +42,7 @@ from slurm.packaging.function import (
 )
 from slurm.runner import block as block_runner
 from slurm.task import Task
-from slurm.threads import are_gone, begin
+from slurm.threads import AT_EXIT, are_gone, begin, end_of_patience
 from slurm.waiters import checked_timeout
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class Executor(concurrent.futures.Executor):
         self._options = normalize(options, where="cluster.executor")
         self._lock = locks.rlock("executor")
         self._wake = threading.Event()
+        #: Set when no call is open and none can come.
+        self._finished = threading.Event()
         self._queue: deque[Waiting] = deque()
         self._blocks: list[Block] = []
         self._captured: str | None = None
@@ -166,7 +168,17 @@ class Executor(concurrent.futures.Executor):
             call.drop() if call.sent else call.future.cancel()
         self._wake.set()
         if wait and thread is not None and not are_gone():
-            thread.join()
+            self._join(thread, lambda: time.monotonic() + AT_EXIT)
+
+    def _join(self, thread: threading.Thread, deadline: Callable[[], float]) -> None:
+        """Wait for the calls, however long they take, then until `deadline` for the jobs' end.
+
+        A host that cannot be reached delays only what waits for an answer from it: a job that
+        hears nothing more ends by itself.
+        """
+        while thread.is_alive() and not self._finished.wait(SLOWEST):
+            pass
+        thread.join(max(0.0, deadline() - time.monotonic()))
 
     @property
     def jobs(self) -> list[Job[Any]]:
@@ -245,7 +257,7 @@ class Executor(concurrent.futures.Executor):
 
     def _begin_again(self) -> None:
         """After a fork the calls of before are the parent's, and so are its blocks."""
-        self._wake = threading.Event()
+        self._wake, self._finished = threading.Event(), threading.Event()
         self._queue, self._blocks, self._thread = deque(), [], None
 
     def _captured_by(self, prepared: Prepared) -> str:
@@ -278,6 +290,7 @@ class Executor(concurrent.futures.Executor):
 
     def _turn(self) -> bool:
         """One round; True when there is nothing left to do."""
+        self._open_calls()
         for block in list(self._blocks):
             if block.read():
                 self._active_at, self._failures = time.monotonic(), 0
@@ -285,9 +298,8 @@ class Executor(concurrent.futures.Executor):
                 self._any_begun, self._stillborn = True, 0
             if block.job.settled:
                 self._bury(block)
-        with self._lock:
-            open_calls = len(self._queue) + sum(len(block.given) for block in self._blocks)
-            over = self._shut and not open_calls
+        open_calls = self._open_calls()
+        over = self._finished.is_set()
         self._scale(open_calls, over)
         for block in sorted(self._blocks, key=lambda block: len(block.given)):
             if block.begun and not block.closed:
@@ -296,6 +308,14 @@ class Executor(concurrent.futures.Executor):
                 self._give(block)
                 block.beat()
         return over
+
+    def _open_calls(self) -> int:
+        """How many calls are not finished; asked by the thread that gives them to blocks."""
+        with self._lock:
+            found = len(self._queue) + sum(len(block.given) for block in self._blocks)
+            if self._shut and not found:
+                self._finished.set()
+        return found
 
     def _bury(self, block: Block) -> None:
         """A block is over: what it had not finished goes elsewhere, up to a limit."""
@@ -422,7 +442,8 @@ def _finish_all() -> None:
     for pool in pools:
         pool.shutdown(wait=False)
     for pool in pools:
-        pool.shutdown()
+        if pool._thread is not None and not are_gone():
+            pool._join(pool._thread, end_of_patience)
 
 
 def _after_fork() -> None:

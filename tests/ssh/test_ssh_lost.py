@@ -137,6 +137,25 @@ def test_a_connection_that_stalls_is_given_up_and_made_anew(
     assert same(2).result(timeout=60) == 2
 
 
+def test_an_executor_without_open_calls_ends_although_the_connection_stalls(
+    far: Cluster, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm import executor
+
+    monkeypatch.setattr(executor, "AT_EXIT", 1.0)
+    pool = far.executor(max_workers=1, time="5min")
+    assert pool.submit(pow, 2, 3).result(timeout=100) == 8
+    proxy.stall()
+    begun = time.monotonic()
+    try:
+        pool.shutdown()
+        assert time.monotonic() - begun < 30
+    finally:
+        proxy.flow()
+    for job in pool.jobs:
+        job.wait(100)
+
+
 def test_a_timeout_holds_although_the_connection_stalls(far: Cluster, proxy: Proxy) -> None:
     job = far.submit(same, hold=True)(1)
     array = far.submit(same, hold=True).map([1, 2])
