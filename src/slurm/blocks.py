@@ -55,7 +55,7 @@ class Waiting:
         self.callee = callee
         self.name = name
         self.chunk = chunk
-        self.data = b""
+        self.data: rundir.Content = b""
         self.lost = 0
         self.sent = False
 
@@ -159,14 +159,13 @@ class Block:
             pieces.append(rundir.encode_record(who, kind, header, needed[number].data))
         table, inline, files = [], [], {}
         for number, call in calls:
-            apart = len(call.data) > rundir.SMALL
-            table.append(
-                [number, call.callee.number, int(call.chunk), -1 if apart else len(call.data)]
-            )
+            size = rundir.size_of(call.data)
+            apart = size > rundir.SMALL
+            table.append([number, call.callee.number, int(call.chunk), -1 if apart else size])
             if apart:
                 files[block_runner.arguments_name(number)] = call.data
             else:
-                inline.append(call.data)
+                inline.append(rundir.joined(call.data))
         table_of = {"calls": table, "forget": self._forgotten(needed)}
         kind = block_runner.CALLS_RECORD
         pieces.append(rundir.encode_record(who, kind, table_of, b"".join(inline)))

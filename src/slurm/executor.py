@@ -16,7 +16,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
-from slurm import errors, locks, rundir
+from slurm import errors, locks, rundir, spool
 from slurm.attributes import own
 from slurm.blocks import (
     BEAT,
@@ -211,7 +211,7 @@ class Executor(concurrent.futures.Executor):
                 hint="pass its value: job.result()",
             )
         # A copy: the caller may change what it gave as soon as this returns.
-        waiting.data = rundir.joined(shipped.blobs[0])
+        waiting.data = spool.keep(shipped.blobs[0])
         with self._lock:
             if self._shut:
                 raise RuntimeError("cannot schedule new futures after shutdown")
@@ -406,7 +406,7 @@ class Executor(concurrent.futures.Executor):
                 waiting = self._queue.popleft()
                 if waiting.start():
                     calls.append((next(self._numbers), waiting))
-                    size += len(waiting.data)
+                    size += rundir.size_of(waiting.data)
         if calls:
             block.give(calls)
 

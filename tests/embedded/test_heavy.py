@@ -39,6 +39,7 @@ WAYS = {
         "take.map([{'value': value}], pack=1).results(90)[0]",
         "give.map([place], pack=1).results(90)[0]",
     ),
+    "executor": ("call(take, value=value)", "call(give, place)"),
 }
 
 SCRIPT = """
@@ -104,6 +105,11 @@ def give(place):
 if __name__ == "__main__":
     found = {{}}
     with Cluster("embedded", job_base_dir={base!r}) as cluster:
+
+        def call(function, *args, **kwargs):
+            with cluster.executor(max_workers=1) as pool:
+                return pool.submit(function, *args, **kwargs).result(90)
+
         place = {base!r} + "-peak"
         found["bare"] = peak()
         value = make()
@@ -119,18 +125,20 @@ if __name__ == "__main__":
 """
 
 
+#: One of each way in `make test`.
+SHORT = [("numpy", "job"), ("pandas", "common"), ("arrow", "packed"), ("numpy", "executor")]
+
+
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize(
     ("kind", "way"),
     [
-        ("numpy", "job"),
-        ("pandas", "common"),
-        ("arrow", "packed"),
+        *SHORT,
         *(
             pytest.param(kind, way, marks=pytest.mark.full)
             for kind in MAKE
             for way in WAYS
-            if (kind, way) not in [("numpy", "job"), ("pandas", "common"), ("arrow", "packed")]
+            if (kind, way) not in SHORT
         ),
     ],
 )

@@ -21,7 +21,7 @@ LAYERS: list[set[str]] = [
         "inheritance", "journal", "returned", "graph", "allocation", "executor", "blocks", "batch",
         "packed", "packed_run", "cache", "content", "retry", "kept", "recall", "cachedmap",
         "runlist", "html", "inside", "postmortem", "pace", "watched", "target",
-        "attaching", "cancelling", "current",
+        "attaching", "cancelling", "current", "spool",
     },
     {"failure", "outcome", "evidence", "why", "efficiency", "cost"},
     {
