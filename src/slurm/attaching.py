@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from slurm import errors, rundir
@@ -11,6 +12,8 @@ from slurm.handles import make_array, make_jobs
 from slurm.metadata import read_metadata
 
 if TYPE_CHECKING:
+    from slurm.api.backend import JobKey
+    from slurm.api.slurm_commands import JobStatus
     from slurm.cluster import Cluster
     from slurm.job import Job
 
@@ -69,3 +72,21 @@ def jobs_of_run(cluster: Cluster, run: str) -> list[Job[Any]]:
         ids = {0: found} if found else {}
     jobs = make_jobs(cluster, run, metadata, ids)
     return jobs if jobs[0].packed is None else list(jobs[0].packed.array())
+
+
+def told_of(cluster: Cluster, keys: Sequence[JobKey]) -> dict[str, JobStatus]:
+    """The scheduler's word on jobs; steps it does not know, but the allocation that holds them."""
+    from slurm.allocation import StepBackend
+
+    steps: dict[tuple[str, str], list[JobKey]] = {}
+    for key in keys:
+        if "." in key.bare:
+            held = key.run.rpartition(f"/{rundir.TASKS}/")[0], key.bare.partition(".")[0]
+            steps.setdefault(held, []).append(key)
+    plain = [key for key in keys if "." not in key.bare]
+    found = cluster.backend.status(plain) if plain else {}
+    for (run, raw), mine in steps.items():
+        jobs = jobs_of_run(cluster, run)
+        holder = next((job for job in jobs if job.bare == raw), jobs[0])
+        found.update(StepBackend(cluster.backend, holder, raw).status(mine))
+    return found

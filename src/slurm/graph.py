@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slurm import rundir
 from slurm.api.backend import JobKey
 from slurm.api.retry_rules import following
+from slurm.attaching import told_of
 from slurm.errors import OptionError, RunDirError, SlurmError, nearest
 from slurm.model.states import parse_state
 
@@ -210,7 +211,7 @@ def _with_answers(cluster: Cluster, nodes: dict[str, Node]) -> dict[str, Node]:
     if not keys:
         return nodes
     try:
-        answers = cluster.backend.status(keys)
+        answers = told_of(cluster, keys)
     except SlurmError:
         return nodes  # what the files say is shown
     changed: dict[str, Node] = {}

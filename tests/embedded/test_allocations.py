@@ -233,6 +233,24 @@ def test_a_job_of_one_process_may_have_several_nodes(cluster: Cluster) -> None:
     assert count().result(60)[1] == 2
 
 
+def test_the_graph_knows_the_end_of_steps_whose_allocation_is_gone(cluster: Cluster) -> None:
+    """They stood as running and pending for ever; on Slurm the question itself was an error."""
+    from slurm.graph import read_graph
+
+    with cluster.allocate() as allocation:
+        one, other = times(300.0), times(300.0)
+        assert not one.done()
+        states = {node.state for node in read_graph(cluster, allocation.job.run).nodes.values()}
+        assert states <= {"RUNNING", "PENDING"}
+        allocation.cancel_all()
+    for step in (one, other):
+        with pytest.raises(JobCancelled):
+            step.result(60)
+    for run in (allocation.job.run, one.run):
+        graph = read_graph(cluster, run)
+        assert {node.state for node in graph.nodes.values()} == {"CANCELLED"}
+
+
 # ---- refusals -----------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from slurm import (
     TimeLimitReached,
     task,
 )
+from slurm.graph import read_graph
 
 
 @pytest.fixture
@@ -43,6 +44,22 @@ def refuse() -> None:
 @task
 def die() -> None:
     os.kill(os.getpid(), 9)
+
+
+def test_the_graph_of_steps_that_failed_or_run(cluster: Cluster) -> None:
+    """Slurm was asked for steps by their ids, which its questions do not take."""
+    with cluster.allocate() as allocation:
+        with pytest.raises(KeyError):
+            refuse().result(60)
+        other = where(0.0)  # type: ignore[call-arg]
+        graph = read_graph(cluster, allocation.job.run)
+        assert graph.nodes[allocation.job.run].state == "RUNNING"
+        other.result(60)
+    allocation.job.result(60)
+    states = {
+        node.name: node.state for node in read_graph(cluster, allocation.job.run).nodes.values()
+    }
+    assert states == {"allocation": "COMPLETED", "refuse": "FAILED", "where": "COMPLETED"}
 
 
 def test_phases_of_one_four_and_one_nodes_then_two_of_two_at_once(cluster: Cluster) -> None:

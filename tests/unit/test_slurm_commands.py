@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurm.api import places, slurm_scheduler
 from slurm.api import slurm_commands as commands
 from slurm.api import slurm_environ as environ
 from slurm.api import slurm_refusals as refusals
@@ -413,6 +414,17 @@ def test_a_refusal_is_explained_with_its_fix(recorded, name):
     reason, hint = refusals.explain_sbatch_error(stderr)
     assert REFUSALS[name][0] in reason and REFUSALS[name][1] in hint
     assert not refusals.is_unreachable(stderr)
+
+
+def test_a_full_queue_is_a_limit_that_passes_and_sbatch_has_the_time_to_say_so():
+    """What it says after fifteen pauses, of 1, 2, ... seconds: it was given up before that."""
+    words = (
+        "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying\n"
+        "sbatch: error: Batch job submission failed: Resource temporarily unavailable\n"
+    )
+    assert refusals.is_submit_limit(words) and not refusals.is_unreachable(words)
+    assert "MaxJobCount" in refusals.explain_sbatch_error(words)[0]
+    assert sum(range(16)) + 30 < slurm_scheduler.SUBMIT_TIMEOUT < places._LOCK_WAIT
 
 
 def test_words_that_nobody_knows_are_passed_on_without_their_prefix():

@@ -206,9 +206,10 @@ class Agent:
         Only rows whose work directory is the run are believed: after a crash of the controller
         the same id may name somebody else's job. Jobs that are not in the answer are unknown.
         """
+        jobs = [one for one in jobs if "." not in one[0]]  # steps are not the scheduler's
         paths = {run: self.readable(run) for run in {run for _, run, _ in jobs}}
         wanted = {(job, paths[run]): since for job, run, since in jobs}
-        found = self._in_queue(wanted)
+        found = self._in_queue(wanted) if wanted else {}
         missing = [key for key in wanted if key not in found]
         if missing:
             # Each scheduler answers for its own runs only.

@@ -27,7 +27,7 @@ _SLURM_FOLDERS = (
     "/usr/local/slurm/bin",
     "/cm/shared/apps/slurm/current/bin",
 )
-_LOCK_WAIT = 150.0
+_LOCK_WAIT = 210.0
 _KEPT = 86400.0
 
 

@@ -45,7 +45,10 @@ def is_unknown_job(output: str) -> bool:
 
 
 # More jobs would be queued than the user may have; later it may say yes.
-_SUBMIT_LIMIT = re.compile("(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array")
+_FULL = "unable to accept job|Resource temporarily unavailable|MaxJobCount"
+_SUBMIT_LIMIT = re.compile(
+    "(?i)MaxSubmit|SubmitJobs?Limit|job submit limit|Invalid job array|" + _FULL
+)
 
 
 def is_submit_limit(text: str) -> bool:
@@ -141,7 +144,7 @@ _REFUSALS = (
         "`sinfo -o '%P %D %c %m %G'` lists nodes, CPUs, MiB and GPUs",
     ),
     (
-        r"unable to accept job|Resource temporarily unavailable|MaxJobCount",
+        _FULL,
         "the controller's queue is full (MaxJobCount)",
         "submit again when some jobs have ended, or use an array, which waits as one job",
     ),

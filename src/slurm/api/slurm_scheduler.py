@@ -17,7 +17,8 @@ from slurm.api.upkeep import count_call
 from slurm.model.ids import collapse_array_spec
 
 #: Slurm's commands retry by themselves for about a minute when the controller is away.
-SUBMIT_TIMEOUT = 120
+#: Where the queue is full sbatch itself tries for two minutes, and only then says so.
+SUBMIT_TIMEOUT = 180
 QUERY_TIMEOUT = 60
 
 
