@@ -122,3 +122,10 @@ def test_a_stream_ends_with_its_session(served: Served, tmp_path: Path) -> None:
     assert served.ask("/")[0] == 303
     (tmp_path / "end").touch()
     job.result(timeout=60)
+
+
+@pytest.mark.parametrize("query", ["timeline?hours={}", "?page={}", "?order={}", "jobs/{}"])
+def test_a_number_of_thousands_of_digits_ends_no_page(served: Served, query: str) -> None:
+    """Python refuses to read such numbers, with an error of its own."""
+    served.enter()
+    assert served.ask("/" + query.format("9" * 5000))[0] in (200, 404)

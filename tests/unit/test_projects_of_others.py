@@ -19,7 +19,7 @@ from slurm.packaging.capture import take
 from slurm.packaging.container.image import _recipe
 from slurm.packaging.project import check_settings, project_of
 from slurm.packaging.source import find_root
-from slurm.packaging.tree import read_tree
+from slurm.packaging.tree import code_folder, read_tree
 from slurm.rundir import mounts
 from slurm.submitit.core.utils import cloudpickle_dump, pickle_load
 
@@ -112,6 +112,27 @@ def test_submitit_writes_through_no_link_of_others(tmp_path: Path) -> None:
     cloudpickle_dump("new", tmp_path / "7_0_result.pkl")
     assert mine.read_text() == "mine"
     assert pickle_load(tmp_path / "7_0_result.pkl") == "new"
+
+
+@as_root
+@pytest.mark.parametrize("place", ["slurm-sdk", "slurm-sdk/wheels"])
+@pytest.mark.parametrize("theirs", [True, False])
+def test_no_wheel_comes_out_of_a_cache_that_others_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, theirs: bool
+) -> None:
+    """XDG_CACHE_HOME leads to a scratch disk, where somebody made the folder first."""
+    (tmp_path / "slurm-sdk/wheels").mkdir(parents=True)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert code_folder("wheels") == str(tmp_path / "slurm-sdk/wheels")
+    if theirs:
+        os.chown(tmp_path / place, OTHER, OTHER)
+    else:
+        (tmp_path / place).chmod(0o1777)
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pyproject.toml").write_text("[project]\nname = 'p'\nversion = '1'\n")
+    with pytest.raises(PackagingError, match="would be run"):
+        build.build_wheel(read_tree(str(project)), {})
 
 
 @as_root

@@ -27,7 +27,7 @@ from slurm.errors import BuildFailed, PackagingError
 from slurm.here import working_directory
 from slurm.packaging import progress
 from slurm.packaging.project import PROJECT, check_settings
-from slurm.packaging.tree import Tree, cache_folder, read_entry
+from slurm.packaging.tree import Tree, code_folder, read_entry
 from slurm.rundir import make_private_folder, write_atomically
 
 #: A build is stopped after so many seconds.
@@ -89,7 +89,7 @@ def build_wheel(tree: Tree, index: Mapping[str, Any]) -> Wheel:
     if "version" in project.get("project", {}).get("dynamic", ()) and tree.git:
         content += str(tree.git.get("commit"))  # the version may come from git
     key = hashlib.sha256(content.encode()).hexdigest()[:32]
-    folder = os.path.join(cache_folder("wheels"), key)
+    folder = os.path.join(code_folder("wheels"), key)
     known = _read_facts(folder)
     if known is not None:
         return known

@@ -34,7 +34,7 @@ from slurm.packaging.modules import (
 from slurm.packaging.none import prepare_none, prepare_python
 from slurm.packaging.prepare import Prepared, Request, is_sdk
 from slurm.packaging.project import project_of
-from slurm.packaging.tree import cache_folder
+from slurm.packaging.tree import cache_folder, code_folder
 from slurm.runner.captured import decode, encode
 
 if TYPE_CHECKING:
@@ -365,7 +365,7 @@ def _read_all(capture: Capture, sources: Sources) -> dict[str, bytes]:
 
 def spooled(digest: str) -> str:
     """Where this machine keeps captured code until it is on the cluster, and for the next time."""
-    return os.path.join(cache_folder(_WHAT), digest)
+    return os.path.join(code_folder(_WHAT), digest)
 
 
 #: What this process has seen to be whole: the digest, and what the file looked like.

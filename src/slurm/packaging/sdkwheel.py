@@ -10,7 +10,7 @@ import zipfile
 
 from slurm.packaging.environments import Parcel
 from slurm.packaging.sdk import sdk_files, sdk_hash
-from slurm.packaging.tree import cache_folder
+from slurm.packaging.tree import code_folder
 from slurm.rundir import make_private_folder, write_atomically
 
 
@@ -19,7 +19,7 @@ def sdk_wheel() -> Parcel:
     from slurm import __version__
 
     name = f"slurm_sdk-{__version__}-py3-none-any.whl"
-    path = os.path.join(cache_folder("wheels"), f"sdk-{sdk_hash()}", name)
+    path = os.path.join(code_folder("wheels"), f"sdk-{sdk_hash()}", name)
     if not os.path.exists(path):
         make_private_folder(os.path.dirname(path))
         write_atomically(path, _content(__version__))

@@ -15,6 +15,7 @@ from typing import Any
 
 from slurm.api import starting
 from slurm.errors import PackagingError
+from slurm.rundir import Untrusted, check_file
 
 #: Folders that are nobody's source, where no git says what is ignored.
 JUNK = (
@@ -316,3 +317,19 @@ def cache_folder(name: str) -> str:
     """A folder of this user's for what can be made again."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(home, "slurm-sdk", name)
+
+
+def code_folder(name: str) -> str:
+    """The same for what is run or installed; refused where others made it, or may write there."""
+    folder = cache_folder(name)
+    for place in (os.path.dirname(folder), folder):
+        try:
+            check_file(place)
+        except OSError:
+            continue  # not there, or nothing of it can be read
+        except Untrusted as error:
+            raise PackagingError(
+                f"{error}; what lies there would be run",
+                hint="set XDG_CACHE_HOME to a directory of your own",
+            ) from error
+    return folder

@@ -20,7 +20,7 @@ from slurm.packaging.prepare import Prepared, Request
 from slurm.packaging.project import check_settings, project_of
 from slurm.packaging.remote import is_users_own, remote_of
 from slurm.packaging.sdkwheel import sdk_wheel
-from slurm.packaging.tree import cache_folder, read_tree
+from slurm.packaging.tree import code_folder, read_tree
 from slurm.rundir import make_private_folder, write_atomically
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _read_lock(request: Request) -> tuple[str, ...]:
 def _from_uv(path: str, extras: tuple[str, ...]) -> tuple[str, ...]:
     with open(path, "rb") as f:
         content = hashlib.sha256(f.read() + repr(("hashes", extras)).encode()).hexdigest()[:32]
-    kept = os.path.join(cache_folder("locks"), f"{content}.txt")
+    kept = os.path.join(code_folder("locks"), f"{content}.txt")
     if os.path.isfile(kept):
         with open(kept, encoding="utf-8") as f:
             return constraints(f.read())

@@ -34,7 +34,7 @@ _BOUNDS = (
 def timeline_page(site: Site, scene: Scene, query: Mapping[str, str]) -> Page:
     """Which job had which node when."""
     told = query.get("hours", "2")
-    hours = int(told) if told.isdecimal() and int(told) in HOURS else 2
+    hours = next((number for number in HOURS if str(number) == told), 2)
     end = scene.now
     begin = end - hours * 3600
     spans = site.history.spans(begin)

@@ -21,7 +21,7 @@ from slurm.packaging import progress
 from slurm.packaging.container import context as files
 from slurm.packaging.container import engines
 from slurm.packaging.container.engines import Build
-from slurm.packaging.tree import cache_folder
+from slurm.packaging.tree import code_folder
 
 #: The oldest Python that can run anything of ours.
 OLDEST = (3, 8)
@@ -52,7 +52,7 @@ def build_image(build: Build, push: bool, python: str) -> Image:
 def content_of(build: Build) -> str:
     """The hash of the context; where no file was written since it was last read, none is read."""
     found = files.list_context(build.context)
-    place = os.path.join(cache_folder("contexts"), _short(os.path.realpath(build.context)))
+    place = os.path.join(code_folder("contexts"), _short(os.path.realpath(build.context)))
     seen = files.signature(found)
     with contextlib.suppress(OSError, ValueError):
         with open(place) as f:
@@ -226,7 +226,7 @@ def _ask(words: Sequence[str]) -> str:
 
 
 def _place(key: str) -> str:
-    return os.path.join(cache_folder("images"), f"{key}.json")
+    return os.path.join(code_folder("images"), f"{key}.json")
 
 
 def _recall(key: str) -> Image | None:
