@@ -225,6 +225,8 @@ def _how_it_failed(seen: Evidence, hint: str) -> tuple[str, str]:
         name = signal_name(number)
         extra = " (somebody, or the kernel for want of memory)" if number == 9 else ""
         return f"was killed by {name}{extra} and left no result", hint
+    if code is None:
+        return "ended, nobody says why, and left no result", hint
     return f"ended with exit code {code} and left no result", hint
 
 

@@ -292,6 +292,30 @@ def test_a_job_whose_log_cannot_be_opened_is_not_said_to_run(project: Path) -> N
     assert "/proc/none/%j could not be opened" in " ".join(shown.split())
 
 
+def test_a_job_whose_script_was_killed_is_not_put_down_to_its_directory(project: Path) -> None:
+    """Nothing is written by what SIGKILL ends; `result()` named it, `why` blamed the node."""
+    code = (
+        "import os\nfrom pathlib import Path\nfrom slurm import Cluster, task\n"
+        "@task\n"
+        "def killed():\n"
+        "    at = os.getpid()\n"
+        "    while 'slurm_script' not in Path(f'/proc/{at}/cmdline').read_text():\n"
+        "        at = int(Path(f'/proc/{at}/stat').read_text().rpartition(')')[2].split()[1])\n"
+        "    os.kill(at, 9)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "with Cluster.from_env():\n"
+        "    print(killed().exception(90))\n"
+    )
+    (project / "killed.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "killed.py"], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert "was killed by SIGKILL" in done.stdout, done.stderr
+    for verb in ("why", "show"):
+        told = " ".join(at_terminal(project, verb, "last", columns=300).text.split())
+        assert "was killed by SIGKILL" in told and "directory has nothing" not in told
+
+
 MIXED = """
 import os
 from slurm import Cluster, task

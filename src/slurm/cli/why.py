@@ -15,6 +15,7 @@ from slurm.cli.frame import COMMON, COUNT, Answer, Common, Run
 from slurm.cli.opened import Opened, last_lines, look_at
 from slurm.cli.screen import Screen, span
 from slurm.errors import RemoteError, SlurmError
+from slurm.failure import signal_name
 from slurm.why import Ended, Fix, Why, explain_failure, explain_pending
 
 
@@ -189,7 +190,12 @@ def unwritten(job: Any) -> Why:
     over = f"It is over as {job.known_state.value}, and its directory has nothing of it."
     where = job.node or "its node"
     logs = [job.options[name] for name in ("output", "error") if job.options.get(name)]
-    if job.evidence.begins:
+    status = job.evidence.status
+    if job.evidence.begins and status is not None and status.signal:
+        # Nothing can be written by a script that is killed so.
+        text = f"Its script was killed by {signal_name(status.signal)} on {where}."
+        fix = f"slurm logs {job.bare}: what it printed until then"
+    elif job.evidence.begins:
         text, fix = over, f"check that {where} still sees its directory"
     elif logs:
         text = f"Its log {logs[0]} could not be opened on {where}. {over}"
