@@ -1,11 +1,13 @@
-"""Pickles what functools makes of a script's functions: `lru_cache` and `singledispatch`.
+"""Pickles what cloudpickle would spoil: what functools makes of functions, slots, new types.
 
-pickle would write only the name of such an object, which the job cannot find: it has no script.
+Of `lru_cache`, `singledispatch` and `NewType` it would write only the name, which the job cannot
+find: it has no script. Of a class it would forget the slots.
 """
 
 import functools
 import sys
 import types
+import typing
 from typing import Any, Dict, List, Tuple
 
 import cloudpickle
@@ -21,7 +23,10 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         """How an object is made again; NotImplemented: as cloudpickle says."""
         made = _reduce(obj)
-        return super().reducer_override(obj) if made is None else made
+        if made is not None:
+            return made
+        made = super().reducer_override(obj)
+        return _with_slots(obj, made) if isinstance(obj, type) else made
 
 
 def _reduce(obj: Any) -> Any:
@@ -32,7 +37,20 @@ def _reduce(obj: Any) -> Any:
     if is_function and obj.__code__ is _DISPATCHING.__code__ and not _goes_by_name(obj):
         registry = list(obj.registry.items())
         return make_dispatching, (registry, _attributes(obj))
+    if type(obj) is typing.NewType and not _goes_by_name(obj):  # a function before Python 3.10
+        return make_new_type, (obj.__name__, obj.__supertype__, obj.__module__)
     return None
+
+
+def _with_slots(cls: type, made: Any) -> Any:
+    """The making of a class whose objects keep their attributes in slots there, too."""
+    if type(made) is not tuple or made[0] is not inner._make_skeleton_class:
+        return made
+    if "__slots__" not in vars(cls):
+        return made
+    metaclass, name, bases, given, *more = made[1]
+    given = dict(given, __slots__=cls.__slots__)  # type: ignore[attr-defined]
+    return (made[0], (metaclass, name, bases, given, *more), *made[2:])
 
 
 def _goes_by_name(obj: Any) -> bool:
@@ -71,6 +89,14 @@ def make_dispatching(registry: List[Tuple[Any, Any]], attributes: Dict[str, Any]
         if kind is not object:
             made.register(kind, function)
     return _named(made, attributes)
+
+
+def make_new_type(name: str, kind: Any, module: str) -> Any:
+    """A type that is another one for type checkers only."""
+    make = typing.NewType  # type: Any
+    made = make(name, kind)
+    made.__module__ = module
+    return made
 
 
 def _named(made: Any, attributes: Dict[str, Any]) -> Any:
