@@ -115,9 +115,11 @@ class Origins:
 
 
 def _find_top(name: str) -> Origin:
-    if name in sys.stdlib_module_names or name in sys.builtin_module_names:
+    if name in sys.builtin_module_names:
         return Origin(PYTHON)
     spec = _spec_of(name)
+    if name in sys.stdlib_module_names and not _is_shadowed(spec):
+        return Origin(PYTHON)
     if spec is None:
         loaded = sys.modules.get(name)
         return Origin(ABSENT) if loaded is None else Origin(OWN)
@@ -133,6 +135,14 @@ def _find_top(name: str) -> Origin:
     if _is_of_python(file) or (_SITES.search(file) and versions_of(name)):
         return Origin(PYTHON if _is_of_python(file) else INSTALLED)
     return Origin(OWN, file, locations)
+
+
+def _is_shadowed(spec: Any) -> bool:
+    """Whether a file of the user's own stands before the module of Python that has its name."""
+    if spec is None or not spec.has_location or spec.origin is None:
+        return False
+    file = os.path.abspath(spec.origin)
+    return not _is_of_python(file) and not _SITES.search(file) and os.path.isfile(file)
 
 
 def _spec_of(name: str) -> Any:

@@ -246,7 +246,7 @@ def _resolve(found: Found, name: str, whole: bool) -> None:
 
 
 def _resolve_top(found: Found, top: str) -> bool:
-    if top in _OURS or top in sys.stdlib_module_names or top in sys.builtin_module_names:
+    if top in _OURS or top in sys.builtin_module_names:
         return False
     if top in sys.modules and _own(top, sys.modules[top]) is None:
         return False  # installed, or not from a file
