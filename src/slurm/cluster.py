@@ -382,6 +382,9 @@ class Cluster(Target):
         place = self.host and f"{self.host}:"
         return f"<Cluster {self.backend_type} {place}{self._base}>"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(f"{self!r} belongs to this process; make one where it is needed")
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         from slurm.html import cluster_html

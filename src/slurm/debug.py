@@ -121,7 +121,7 @@ class DebugJob(Job[T]):
             os.environ.update(before)
         if stored and self._decoded[1] is None:
             _store(self, self._decoded[0])
-        self.set_result(None)  # type: ignore[arg-type]
+        super(Job, self).set_result(None)  # type: ignore[arg-type]
         tell_completed(self)
 
     def _hooked(self) -> Callable[..., Any]:

@@ -42,7 +42,7 @@ from slurm.packaging.function import (
 )
 from slurm.runner import block as block_runner
 from slurm.task import Task
-from slurm.threads import AT_EXIT, are_gone, begin, end_of_patience
+from slurm.threads import AT_EXIT, are_gone, begin, end_of_patience, refusal
 from slurm.waiters import checked_timeout
 
 if TYPE_CHECKING:
@@ -432,9 +432,12 @@ def _finish_at_exit(pool: Executor) -> None:
         first = not _pools
         _pools.add(pool)
         if first and not _registered:
-            _registered.append(True)
             # Before other threads are gone; ThreadPoolExecutor uses the same.
-            getattr(threading, "_register_atexit", atexit.register)(_finish_all)
+            try:
+                getattr(threading, "_register_atexit", atexit.register)(_finish_all)
+            except RuntimeError as error:
+                raise refusal("an executor was used for the first time") from error
+            _registered.append(True)
 
 
 def _finish_all() -> None:

@@ -211,11 +211,28 @@ class Job(JobView[T], Generic[T]):
         return value  # type: ignore[no-any-return]
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """What `result()` would raise, or None."""
+        """What `result()` would raise, or None; of a job that was cancelled it is raised here, too.
+
+        So `concurrent.futures` does it, and `JobCancelled` is one of its `CancelledError`s.
+        """
         self._await(timeout)
         if self.cancelled():
             raise self._decode()[1] or errors.JobCancelled(f"{self.name} was cancelled")
         return self._decode()[1]
+
+    def set_result(self, result: T) -> None:
+        """Refused: only the cluster says how a job ended."""
+        raise self._not_to_be_set("a value")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Refused: only the cluster says how a job ended."""
+        raise self._not_to_be_set("an exception")
+
+    def _not_to_be_set(self, what: str) -> errors.UsageError:
+        return errors.UsageError(
+            f"{self!r} cannot be given {what}: only the cluster says how a job ended",
+            hint="job.cancel() ends it; a future of your own is concurrent.futures.Future()",
+        )
 
     def add_done_callback(self, fn: Callable[[Future[T]], object]) -> None:
         """Call this with the job when it is over, in this process; a kept call goes out for it."""
@@ -451,7 +468,7 @@ class Job(JobView[T], Generic[T]):
                     self._condition.notify_all()
                 self._invoke_callbacks()
             else:
-                self.set_result(None)  # type: ignore[arg-type]
+                super().set_result(None)  # type: ignore[arg-type]
             with self._condition:
                 calls, self._followers = self._followers, []
             for call in calls:

@@ -48,6 +48,7 @@ from slurm.recall import call_content, once, target_name
 from slurm.rendering import Submission
 from slurm.retry import with_requeue
 from slurm.task import Task
+from slurm.threads import refuse_at_the_end
 
 if TYPE_CHECKING:
     from slurm.cluster import Cluster
@@ -79,6 +80,7 @@ class Submitter(Generic[P, T]):
         packaging: PackagingGiven | None,
         options: TaskOptions,
     ) -> None:
+        refuse_at_the_end("a call was submitted")
         self.cluster = cluster
         self.task: Task[P, T] = task if isinstance(task, Task) else Task(task)
         refuse_generator(self.task.unwrapped, self.task.name)

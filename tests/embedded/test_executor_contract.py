@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from slurm import Cluster, SlurmError, UsageError
+from slurm.errors import RunNotFound
 from slurm.executor import Executor
 from waiting import holds
 
@@ -336,3 +337,44 @@ def test_a_block_that_fails_before_it_begins_fails_no_call_of_others(
 def test_where_no_block_can_begin_the_calls_say_why(cluster: Cluster) -> None:
     with cluster.executor(max_workers=2, setup=["exit 7"]) as pool, pytest.raises(SlurmError):
         pool.submit(abs, 1).result(60)
+
+
+# ---- what is given in the wrong place -----------------------------------------------------------
+
+
+def test_what_is_no_function_is_refused_by_its_type(cluster: Cluster) -> None:
+    with cluster.executor(max_workers=1) as pool:
+        for given in (None, 3):
+            with pytest.raises(UsageError, match=f"a {type(given).__name__} was given where"):
+                pool.submit(given)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="a NoneType was given where"):
+        cluster.submit(None)  # type: ignore[call-overload]
+
+
+def test_a_cluster_as_an_argument_is_refused_by_name(cluster: Cluster) -> None:
+    with cluster.executor(max_workers=1) as pool, pytest.raises(SlurmError) as caught:
+        pool.submit(repr, cluster)
+    assert "belongs to this process" in str(caught.value)
+    assert "lock" not in str(caught.value)
+
+
+def test_a_job_is_ended_by_the_cluster_alone(cluster: Cluster) -> None:
+    job = cluster.submit(abs)(-3)
+    with pytest.raises(UsageError, match="cannot be given a value"):
+        job.set_result(5)
+    with pytest.raises(UsageError, match="cannot be given an exception"):
+        job.set_exception(ValueError())
+    assert job.result(60) == 3
+
+
+def test_a_run_of_another_base_directory_says_which_cluster_has_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    job = cluster.submit(abs)(-3)
+    assert job.result(60) == 3
+    other = Cluster("embedded", job_base_dir=tmp_path / "other")
+    with pytest.raises(RunNotFound) as caught:
+        other.attach(str(job.path))
+    above = os.path.dirname(os.path.realpath(job.path))
+    assert f"Cluster(job_base_dir={above!r})" in str(caught.value)
+    assert Cluster("embedded", job_base_dir=above).attach(job.run).result(60) == 3

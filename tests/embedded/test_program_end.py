@@ -120,3 +120,25 @@ ended.append(time.monotonic())
 """,
     )
     assert 8 < float(said.split()[0]) < 14, said
+
+
+def test_a_call_submitted_at_the_very_end_is_a_typed_error(tmp_path: Path) -> None:
+    said = ends(
+        tmp_path,
+        """
+cluster = Cluster("embedded", job_base_dir=sys.argv[1])
+late = AtTheEnd(lambda submit=cluster.submit, nap=nap: submit(nap)(0.1))
+""",
+    )
+    assert "deleted SLURM-E104" in said, said
+
+
+def test_an_executor_first_used_by_an_exit_handler_is_a_typed_error(tmp_path: Path) -> None:
+    said = ends(
+        tmp_path,
+        """
+pool = Cluster("embedded", job_base_dir=sys.argv[1]).executor(max_workers=1)
+atexit.register(say, "exit handler", lambda: pool.submit(pow, 2, 3).result(50))
+""",
+    )
+    assert "exit handler SLURM-E104" in said, said

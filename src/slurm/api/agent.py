@@ -74,7 +74,8 @@ class Agent:
         """Where a run lies; only what is below the base."""
         path = os.path.normpath(os.path.join(self.base, run))
         if not path.startswith(self.base + os.sep):
-            raise AgentError("not-found", f"{run!r} is not a run of {self.base}")
+            hint = f"if it is a run: Cluster(job_base_dir={os.path.dirname(path)!r}) has it"
+            raise AgentError("not-found", f"{path!r} is not a run of {self.base}", hint=hint)
         return path
 
     def readable(self, run: str) -> str:

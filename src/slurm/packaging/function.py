@@ -156,7 +156,15 @@ def _unpicklable_global(function: Callable[..., Any]) -> str | None:
 
 
 def refuse_generator(function: Any, name: str) -> None:
-    """Refuse a function that yields, at its call: what it would return cannot leave its process."""
+    """Refuse a function that yields, at its call: what it would return cannot leave its process.
+
+    What is no function at all is refused, too.
+    """
+    if not callable(function):
+        raise UsageError(
+            f"a {type(function).__name__} was given where a function is needed",
+            hint="give the function itself, then its arguments: submit(f, 1), not submit(f(1))",
+        )
     inner = function
     while isinstance(inner, functools.partial):
         inner = inner.func
