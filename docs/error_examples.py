@@ -247,7 +247,7 @@ EXAMPLES: dict[str, Example] = {
             "no run 'tain' in /home/ada/slurm_jobs",
             hint="slurm ls shows the runs that are there",
         ),
-        "A run of another base directory is found with `Cluster(job_base_dir=...)` of that directory.",
+        "Runs of another base directory: `Cluster(job_base_dir=...)` with that directory.",
     ),
     "AmbiguousRun": Example(
         lambda: errors.AmbiguousRun(
