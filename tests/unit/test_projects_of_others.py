@@ -295,5 +295,7 @@ def test_a_part_of_btrfs_is_who_mounted_it_s(
     monkeypatch.setattr(mounts, "_users", lambda: ({1: 0}, by_mount))
     monkeypatch.setattr(mounts, "_read", (({}, {}), -60.0))
     assert mounts.mounted_by(str(tmp_path), os.stat(tmp_path)) == 0
+    monkeypatch.setattr(mounts, "_users", lambda: ({2: 0}, by_mount))
+    monkeypatch.setattr(mounts, "_read", (({}, {}), -60.0))
     (tmp_path / "other").mkdir()
     assert mounts.mounted_by(str(tmp_path / "other"), os.stat(tmp_path)) is None

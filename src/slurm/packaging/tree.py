@@ -263,7 +263,7 @@ class _Known:
 
     def __init__(self, root: str) -> None:
         name = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
-        self._path = os.path.join(cache_folder("trees"), f"{name}.json")
+        self._path = os.path.join(code_folder("trees"), f"{name}.json")
         self._old: dict[str, list[Any]] = {}
         self._new: dict[str, list[Any]] = {}
         self._now = time.time_ns()

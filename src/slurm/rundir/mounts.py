@@ -25,8 +25,12 @@ def mounted_by(path: str, info: os.stat_result) -> "Optional[int]":
         devices = _read[0][0]
     if not devices:
         return 0  # another system than Linux
-    found = devices.get(info.st_dev)
-    return found if found is not None else _by_mount(path, info)
+    if info.st_dev not in devices:
+        found = _by_mount(path, info)
+        if found is None:
+            return None
+        devices[info.st_dev] = found  # as long as it is there, no other has its number
+    return devices[info.st_dev]
 
 
 def _by_mount(path: str, info: os.stat_result) -> "Optional[int]":
