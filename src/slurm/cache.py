@@ -42,7 +42,7 @@ log = logging.getLogger("slurm")
 FORMAT = "slurm-sdk cache 3"
 #: Options that change what a function finds around it; those before the mark, how many values come.
 _RANKS = ("all_ranks", "launch", "nodes", "ntasks", "ntasks_per_node")
-_AROUND = ("conda", "env", "modules", "python", "setup", "venv")
+_AROUND = ("conda", "env", "export", "modules", "python", "setup", "venv", "workdir")
 
 _said: set[str] = set()
 

@@ -228,3 +228,23 @@ with Cluster("debug", job_base_dir={base!r}):
         )
         == "5"
     )
+
+
+def test_where_a_call_works_and_which_variables_it_gets_counts(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    @task(cache=True)
+    def around() -> tuple[str, str | None]:
+        return os.path.basename(os.getcwd()), os.environ.get("MODE")
+
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    for options, value in (
+        ({"workdir": str(tmp_path / "one")}, ("one", None)),
+        ({"workdir": str(tmp_path / "two")}, ("two", None)),
+        ({"workdir": str(tmp_path / "two"), "export": "ALL,MODE=fast"}, ("two", "fast")),
+        ({"workdir": str(tmp_path / "two"), "export": "ALL,MODE=slow"}, ("two", "slow")),
+    ):
+        for cached in (False, True):
+            job = cluster.submit(around, **options)()
+            assert (job.result(LIMIT), job.cached) == (value, cached)
