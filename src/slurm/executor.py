@@ -407,8 +407,16 @@ class Executor(concurrent.futures.Executor):
                 if waiting.start():
                     calls.append((next(self._numbers), waiting))
                     size += rundir.size_of(waiting.data)
-        if calls:
+        if not calls:
+            return
+        try:
             block.give(calls)
+        except Exception:
+            # What could not be written would be waited for, and never come.
+            with self._lock:
+                lost = [call for number, call in calls if block.given.pop(number, None)]
+                self._queue.extendleft(reversed(lost))
+            raise
 
     def _alone(self, waiting: Waiting) -> bool:
         """Whether it is the last try of a call that was lost: so no other has its share in it."""

@@ -334,6 +334,25 @@ def test_a_block_that_fails_before_it_begins_fails_no_call_of_others(
         assert [bool(future.result(60)) for future in futures] == [True] * 3
 
 
+def test_calls_that_could_not_be_given_to_a_block_are_given_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.executor(max_workers=1) as pool:
+        assert pool.submit(abs, -1).result(60) == 1
+        append, failed = cluster.backend.append_calls, []
+
+        def full_once(*args: Any) -> None:
+            if not failed:
+                failed.append(True)
+                raise OSError("No space left on device")
+            append(*args)
+
+        monkeypatch.setattr(cluster.backend, "append_calls", full_once)
+        futures = [pool.submit(abs, -n) for n in range(4)]
+        assert [future.result(60) for future in futures] == [0, 1, 2, 3]
+        assert failed
+
+
 def test_where_no_block_can_begin_the_calls_say_why(cluster: Cluster) -> None:
     with cluster.executor(max_workers=2, setup=["exit 7"]) as pool, pytest.raises(SlurmError):
         pool.submit(abs, 1).result(60)
