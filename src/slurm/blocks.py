@@ -57,6 +57,8 @@ class Waiting:
         self.chunk = chunk
         self.data: rundir.Content = b""
         self.lost = 0
+        #: It was in a message that was too large.
+        self.by_itself = False
         self.sent = False
 
     def start(self) -> bool:

@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from slurm import errors, locks, rundir, spool
@@ -411,16 +411,28 @@ class Executor(concurrent.futures.Executor):
             return
         try:
             block.give(calls)
+        except errors.UsageError as error:
+            # Too large for one message, whenever it is tried: only the call that is so has failed.
+            if len(calls) == 1:
+                block.given.pop(calls[0][0], None)
+                calls[0][1].future.set_exception(error)
+                return
+            for _, waiting in calls:
+                waiting.by_itself = True
+            self._take_back(block, calls)
         except Exception:
-            # What could not be written would be waited for, and never come.
-            with self._lock:
-                lost = [call for number, call in calls if block.given.pop(number, None)]
-                self._queue.extendleft(reversed(lost))
+            self._take_back(block, calls)
             raise
 
+    def _take_back(self, block: Block, calls: Sequence[tuple[int, Waiting]]) -> None:
+        """What could not be written would be waited for, and never come."""
+        with self._lock:
+            lost = [call for number, call in calls if block.given.pop(number, None)]
+            self._queue.extendleft(reversed(lost))
+
     def _alone(self, waiting: Waiting) -> bool:
-        """Whether it is the last try of a call that was lost: so no other has its share in it."""
-        return 0 < waiting.lost >= self._retries
+        """Whether a call goes without others: on its last try no other has its share in it."""
+        return waiting.by_itself or 0 < waiting.lost >= self._retries
 
 
 def _cause(job: Job[Any]) -> BaseException | None:

@@ -240,13 +240,15 @@ def test_the_graph_knows_the_end_of_steps_whose_allocation_is_gone(cluster: Clus
     with cluster.allocate() as allocation:
         one, other = times(300.0), times(300.0)
         assert not one.done()
-        states = {node.state for node in read_graph(cluster, allocation.job.run).nodes.values()}
+        held = allocation.job
+        assert held is not None
+        states = {node.state for node in read_graph(cluster, held.run).nodes.values()}
         assert states <= {"RUNNING", "PENDING"}
         allocation.cancel_all()
     for step in (one, other):
         with pytest.raises(JobCancelled):
             step.result(60)
-    for run in (allocation.job.run, one.run):
+    for run in (held.run, one.run):
         steps = [node for node in read_graph(cluster, run).nodes.values() if node.name == "times"]
         assert steps and {node.state for node in steps} == {"CANCELLED"}
 

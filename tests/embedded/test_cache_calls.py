@@ -246,5 +246,5 @@ def test_where_a_call_works_and_which_variables_it_gets_counts(
         ({"workdir": str(tmp_path / "two"), "export": "ALL,MODE=slow"}, ("two", "slow")),
     ):
         for cached in (False, True):
-            job = cluster.submit(around, **options)()
+            job = cluster.submit(around, **options)()  # type: ignore[call-overload]
             assert (job.result(LIMIT), job.cached) == (value, cached)

@@ -21,6 +21,7 @@ import pytest
 from slurm import Cluster, SlurmError, UsageError
 from slurm.errors import RunNotFound
 from slurm.executor import Executor
+from slurm.rundir import size_of
 from waiting import holds
 
 
@@ -339,7 +340,8 @@ def test_calls_that_could_not_be_given_to_a_block_are_given_again(
 ) -> None:
     with cluster.executor(max_workers=1) as pool:
         assert pool.submit(abs, -1).result(60) == 1
-        append, failed = cluster.backend.append_calls, []
+        append = cluster.backend.append_calls
+        failed: list[bool] = []
 
         def full_once(*args: Any) -> None:
             if not failed:
@@ -351,6 +353,28 @@ def test_calls_that_could_not_be_given_to_a_block_are_given_again(
         futures = [pool.submit(abs, -n) for n in range(4)]
         assert [future.result(60) for future in futures] == [0, 1, 2, 3]
         assert failed
+
+
+def test_a_call_that_is_too_large_to_be_sent_fails_alone_and_at_once(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As over SSH, where a message has a largest size."""
+    with cluster.executor(max_workers=1) as pool:
+        assert pool.submit(abs, -1).result(60) == 1
+        append = cluster.backend.append_calls
+
+        def limited(run: str, data: bytes, files: Any) -> None:
+            if len(data) + sum(map(size_of, files.values())) > 100_000:
+                raise UsageError("a message is too large to be sent", hint="give a File")
+            append(run, data, files)
+
+        monkeypatch.setattr(cluster.backend, "append_calls", limited)
+        large = [bytes(60_000), bytes(150_000), bytes(60_001)]
+        futures = [pool.submit(len, value) for value in large]
+        assert [futures[0].result(20), futures[2].result(20)] == [60_000, 60_001]
+        with pytest.raises(UsageError, match="too large"):
+            futures[1].result(20)
+        assert pool.submit(abs, -2).result(60) == 2
 
 
 def test_where_no_block_can_begin_the_calls_say_why(cluster: Cluster) -> None:

@@ -52,13 +52,13 @@ def test_the_graph_of_steps_that_failed_or_run(cluster: Cluster) -> None:
         with pytest.raises(KeyError):
             refuse().result(60)
         other = where(0.0)  # type: ignore[call-arg]
-        graph = read_graph(cluster, allocation.job.run)
-        assert graph.nodes[allocation.job.run].state == "RUNNING"
+        held = allocation.job
+        assert held is not None
+        graph = read_graph(cluster, held.run)
+        assert graph.nodes[held.run].state == "RUNNING"
         other.result(60)
-    allocation.job.result(60)
-    states = {
-        node.name: node.state for node in read_graph(cluster, allocation.job.run).nodes.values()
-    }
+    held.result(60)
+    states = {node.name: node.state for node in read_graph(cluster, held.run).nodes.values()}
     assert states == {"allocation": "COMPLETED", "refuse": "FAILED", "where": "COMPLETED"}
 
 

@@ -156,6 +156,20 @@ def test_an_executor_without_open_calls_ends_although_the_connection_stalls(
         job.wait(100)
 
 
+def test_a_call_of_an_executor_that_no_message_can_hold_fails_alone_and_at_once(
+    far: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from slurm.api import frames
+
+    with far.executor(max_workers=1, time="5min") as pool:
+        assert pool.submit(pow, 2, 3).result(timeout=100) == 8
+        monkeypatch.setattr(frames, "BODY_LIMIT", 1 << 20)
+        futures = [pool.submit(len, os.urandom(size)) for size in (5, 2 << 20, 7)]
+        assert [futures[0].result(30), futures[2].result(30)] == [5, 7]
+        with pytest.raises(errors.UsageError, match="too large"):
+            futures[1].result(30)
+
+
 def test_a_timeout_holds_although_the_connection_stalls(far: Cluster, proxy: Proxy) -> None:
     job = far.submit(same, hold=True)(1)
     array = far.submit(same, hold=True).map([1, 2])

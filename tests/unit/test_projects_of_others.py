@@ -279,7 +279,8 @@ def test_a_mount_made_since_the_last_look_is_seen(
 ) -> None:
     """Within the second for which the list of mounts is kept, a user mounts another one."""
     info = os.stat(tmp_path)
-    lists = iter([({1: 0}, {}), ({1: 0, info.st_dev: OTHER}, {})])
+    first: mounts.Users = ({1: 0}, {})
+    lists = iter([first, ({1: 0, info.st_dev: OTHER}, {})])
     monkeypatch.setattr(mounts, "_users", lambda: next(lists))
     monkeypatch.setattr(mounts, "_read", (({}, {}), -60.0))
     known = os.stat_result((0, 0, 1, 0, 0, 0, 0, 0, 0, 0))
