@@ -354,7 +354,7 @@ EXAMPLES: dict[str, Example] = {
         lambda: errors.ResultUnreadable(
             "the value of train (job 4711) cannot be read here: ModuleNotFoundError: No module "
             "named 'mylib'",
-            hint="it was written by Python 3.11.7, this is 3.11.7; a module that it needs may be "
+            hint="it was written by Python 3.11.7, this is 3.12.1; a module that it needs may be "
             "missing here",
         ),
         "Install the module here, or return plain data.",

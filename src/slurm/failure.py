@@ -198,7 +198,7 @@ def _special(state: JobState, seen: Evidence, job: Subject) -> errors.JobError |
     if state is JobState.CANCELLED and not seen.begins and job.dependency and _dependency(status):
         return errors.UpstreamFailed(
             f"{_label(job)} will never run: a job that it depends on did not succeed",
-            hint="look at the jobs it depends on, mend them and submit again",
+            hint="look at the jobs it depends on, correct them and submit again",
             **facts,
         )
     return None
@@ -218,7 +218,7 @@ def _how_it_failed(seen: Evidence, hint: str) -> tuple[str, str]:
     code, number = _codes(seen)
     phase = event.fields.get("phase", "") if event is not None else ""
     if phase == "setup":
-        return f"ended in its setup with exit code {code}", "mend the setup lines; see its log"
+        return f"ended in its setup with exit code {code}", "correct the setup lines; see its log"
     if event is not None and seen.attempt not in seen.starts and code in (126, 127):
         return f"could not start Python (exit code {code})", "check python=, venv= and modules="
     if number:

@@ -77,11 +77,11 @@ class Results:
         except Exception as error:  # unpickling imports and runs any code
             there = record.header.get("python", "?")
             here = "{}.{}.{}".format(*sys.version_info[:3])
+            other = "" if there == here else f"it was written by Python {there}, this is {here}; "
             raise errors.ResultUnreadable(
                 f"the value of {self._job.name} (job {self._job.job_id}) cannot be read here: "
                 f"{type(error).__name__}: {error}",
-                hint=f"it was written by Python {there}, this is {here}; a module that it needs "
-                "may be missing here",
+                hint=f"{other}a module that it needs may be missing here",
             ) from error
 
     def _payload(self, record: Record) -> Any:
