@@ -17,7 +17,7 @@ AUDIT := .venv-audit
 VULN ?= v1.9.0
 # Seconds that a tier may take before it is stopped as failed; generous on two busy cores.
 BUDGET_UNIT ?= 420
-BUDGET_EMBEDDED ?= 720
+BUDGET_EMBEDDED ?= 1000
 BUDGET_SLURM ?= 900
 BUDGET_DOCS ?= 300
 BUDGET_SSH ?= 420

@@ -11,6 +11,7 @@ MODULES = (
     "slurm.rundir",
     "slurm.rundir.about",
     "slurm.rundir.call",
+    "slurm.rundir.mounts",
     "slurm.rundir.names",
     "slurm.rundir.private",
     "slurm.rundir.pieces",
@@ -79,6 +80,8 @@ class Loader:
 sys.dont_write_bytecode = True
 sys.meta_path.insert(0, Loader())
 from slurm.api import remote
+for name in SOURCES:  # what a function imports later, too
+    __import__(name)
 SOURCES.clear()
 remote.main(f, f.readline().decode().strip())
 """
