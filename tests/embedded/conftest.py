@@ -50,6 +50,14 @@ def other_scheduler() -> Iterator[Path]:
 
 
 @pytest.fixture
+def young_scheduler(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The scheduler of the test's cluster counts its jobs from one; asked for before `cluster`."""
+    for path in _directory():
+        monkeypatch.setenv("SLURM_SDK_EMBEDDED_DIR", str(path))
+        yield path
+
+
+@pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """The active cluster: the embedded scheduler with a base directory of the test's own."""
     with Cluster("embedded", job_base_dir=tmp_path / "jobs") as cluster:

@@ -86,7 +86,7 @@ def test_a_step_gets_the_ranks_and_cpus_that_it_asks_for(cluster: Cluster) -> No
 
 def test_steps_run_side_by_side_where_there_is_room(cluster: Cluster) -> None:
     with cluster.allocate(ntasks=2):
-        one, other = times(1.0), times(1.0)
+        one, other = times(4.0), times(4.0)
     assert overlap(one.result(60), other.result(60))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -88,7 +87,10 @@ def test_everybody_says_the_same_of_forty_jobs_in_every_state(
 
 
 def test_an_id_of_another_embedded_scheduler_is_refused_with_the_name_of_the_run(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_scheduler: Path
+    young_scheduler: Path,
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
+    other_scheduler: Path,
 ) -> None:
     job = good(1)
     assert job.result(timeout=60) == 1
@@ -102,7 +104,6 @@ def test_an_id_of_another_embedded_scheduler_is_refused_with_the_name_of_the_run
             assert mine.result(timeout=60) == 2
     assert mine.result(timeout=60) == 2 and mine.bare == job.bare
     assert there.get_job(job.bare).run == mine.run
-    monkeypatch.setenv("SLURM_SDK_EMBEDDED_DIR", os.environ["SLURM_SDK_EMBEDDED_DIR"])
 
 
 def test_the_debug_backend_has_a_doctor(tmp_path: Path) -> None:

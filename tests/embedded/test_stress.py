@@ -18,9 +18,9 @@ from slurm.packed import PackedArray
 
 #: Public for other modules of the SDK, not for people: each would change the job itself.
 OF_THE_SDK = {
-    "again", "assign", "attended", "awaited", "call_name", "carrier", "ending", "finish", "follow", "follower",
-    "give_up", "kept", "log_name", "outcome", "packed", "refuse", "sent", "settle", "start_over",
-    "take_place", "watch", "watched", "when_settled",
+    "again", "assign", "attended", "awaited", "call_name", "carrier", "ending", "finish", "follow",
+    "follower", "give_up", "kept", "log_name", "outcome", "packed", "refuse", "sent", "settle",
+    "start_over", "take_place", "watch", "watched", "when_settled",
     # Of the standard library's future, for who makes it.
     "set_exception", "set_result", "set_running_or_notify_cancel",
 }  # fmt: skip

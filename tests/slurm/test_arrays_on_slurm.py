@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import subprocess
@@ -122,7 +123,8 @@ def test_each_item_fails_with_its_own_needs_and_an_array_as_one(cluster: Cluster
         assert mixed[0].result(WAIT) == 6 and good[0].result(WAIT) == 6
         mixed[1].wait(WAIT)
         cleanup += [add_up.after(some, kind="afternotok")([2]) for some in (mixed, mixed[:2])]
-        never.append(add_up.after(good, kind="afternotok")([3]))
+        with contextlib.suppress(slurm.UpstreamFailed):  # all of it is over on a busy machine
+            never.append(add_up.after(good, kind="afternotok")([3]))
         found = each.results(WAIT, return_exceptions=True)
         assert [found[0], type(found[1]), found[2]] == [6, slurm.UpstreamFailed, 10]
         assert one.result(WAIT) == 3
