@@ -23,6 +23,29 @@ if __name__ == "__main__":
 """
 
 
+#: A module of tasks; tests add tasks of their own.
+WORK = """
+import json, os
+from pathlib import Path
+from slurm import File, task
+import helper
+
+TABLE = json.loads((Path(__file__).parent / "table.json").read_text())
+
+@task(time="5min", mem="60M", cache=True)
+def plus(x, y=0):
+    return x + y + helper.STEP
+
+@task(time="5min", mem="60M", cache=True)
+def tabled(x):
+    return TABLE["k"] + x
+
+@task(time="5min", mem="60M", cache=True)
+def length(file):
+    return len(Path(file).read_text())
+"""
+
+
 @dataclass
 class Client:
     """A folder with somebody's code, and the cluster that it uses."""

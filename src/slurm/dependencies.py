@@ -139,7 +139,7 @@ def render(
 
 
 def _told(condition: Dependency, size: int | None) -> Iterator[tuple[str, list[Job[Any]]]]:
-    """What the scheduler is told: of some jobs only to wait for their ends, see `promised`."""
+    """The dependencies given to the scheduler; for some jobs only their ends, see `promised`."""
     kind = condition.kind
     if kind == "afternotok":
         for job in condition.jobs:
@@ -295,7 +295,7 @@ class Failed:
     """Jobs of which at least one must have failed."""
 
     jobs: tuple[Job[Any], ...]
-    #: The scheduler is told otherwise.
+    #: The scheduler gets a weaker condition.
     paired = True
 
     def __slurm_reference__(self) -> tuple[str, tuple[tuple[str, str], ...]]:

@@ -420,7 +420,7 @@ class Executor(concurrent.futures.Executor):
             for _, waiting in calls:
                 waiting.by_itself = True
             self._take_back(block, calls)
-        except Exception:
+        except Exception:  # raised again: the calls go back to the queue first
             self._take_back(block, calls)
             raise
 

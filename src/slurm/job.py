@@ -38,7 +38,7 @@ __all__ = ["Job", "JobSnapshot", "Timings"]
 
 #: A thread that knows how a job ended has told it long before.
 TELLING = 10.0
-#: What was read of a run so many seconds ago is as good as new: asking each of many jobs whether
+#: For this many seconds what was read of a run is as good as new: asking each of many jobs whether
 #: it is done reads their run once.
 RECENT = 0.005
 

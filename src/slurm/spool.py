@@ -12,7 +12,7 @@ from slurm import rundir
 
 #: What is smaller is copied in memory.
 FROM = 16 << 20
-#: At most so many files are open; what comes then is copied in memory.
+#: The most files open at a time; further content is copied in memory.
 MOST_FILES = 64
 
 _CHUNK = 1 << 20

@@ -272,6 +272,16 @@ def test_a_waiting_job_of_the_embedded_scheduler_is_explained(project: Path) -> 
     slurm("cancel", "slow", "add", cwd=project)
 
 
+def printed(project: Path, code: str) -> str:
+    """What a program of its own printed."""
+    (project / "program.py").write_text(code)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=project, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_a_job_whose_log_cannot_be_opened_is_not_said_to_run(project: Path) -> None:
     code = (
         "from slurm import Cluster\nfrom tasks import add\n"
@@ -279,11 +289,7 @@ def test_a_job_whose_log_cannot_be_opened_is_not_said_to_run(project: Path) -> N
         "with Cluster.from_env(**nowhere):\n"
         "    print(add(1).exception(90) is not None)\n"
     )
-    (project / "unseen.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "unseen.py"], cwd=project, capture_output=True, text=True, timeout=120
-    )
-    assert done.stdout == "True\n", done.stderr
+    assert printed(project, code) == "True\n"
     told = at_terminal(project, "why", "last")
     assert "FAILED" in told.text and "It runs" not in told.text
     assert "/proc/none/%j could not be opened" in " ".join(told.text.split())
@@ -306,11 +312,7 @@ def test_a_job_whose_script_was_killed_is_not_put_down_to_its_directory(project:
         "with Cluster.from_env():\n"
         "    print(killed().exception(90))\n"
     )
-    (project / "killed.py").write_text(code)
-    done = subprocess.run(
-        [sys.executable, "killed.py"], cwd=project, capture_output=True, text=True, timeout=120
-    )
-    assert "was killed by SIGKILL" in done.stdout, done.stderr
+    assert "was killed by SIGKILL" in printed(project, code)
     for verb in ("why", "show"):
         told = " ".join(at_terminal(project, verb, "last", columns=300).text.split())
         assert "was killed by SIGKILL" in told and "directory has nothing" not in told

@@ -114,7 +114,6 @@ def in_tools(run: Path) -> None:
 
 def in_top(run: Path) -> None:
     """`slurm top` with the log of one of its jobs."""
-    pytest.importorskip("textual")
     from textual.worker import WorkerCancelled
 
     from slurm.cli.top_app import Top

@@ -8,32 +8,14 @@ from typing import Any
 
 import pytest
 
-from clients import Client, answer
+from clients import WORK, Client, answer
 
-WORK = """
-import json, os
-from pathlib import Path
-from slurm import File, task
-import helper
-
-TABLE = json.loads((Path(__file__).parent / "table.json").read_text())
+MORE = """
 MODE = os.environ.get("MODE", "plain")
-
-@task(time="5min", mem="60M", cache=True)
-def plus(x, y=0):
-    return x + y + helper.STEP
-
-@task(time="5min", mem="60M", cache=True)
-def tabled(x):
-    return TABLE["k"] + x
 
 @task(time="5min", mem="60M", cache=True)
 def moded(x):
     return f"{MODE} {x}"
-
-@task(time="5min", mem="60M", cache=True)
-def length(file):
-    return len(Path(file).read_text())
 
 @task(time="5min", mem="60M", cache=True)
 def fails_once(mark):
@@ -42,7 +24,7 @@ def fails_once(mark):
         raise ValueError("the first time")
     return "ok"
 """
-FILES = {"work": WORK, "helper": "STEP = 10\n", "table_json": '{"k": 1}'}
+FILES = {"work": WORK + MORE, "helper": "STEP = 10\n", "table_json": '{"k": 1}'}
 
 
 @pytest.fixture

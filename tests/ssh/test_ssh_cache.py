@@ -8,35 +8,16 @@ from pathlib import Path
 import pytest
 from server import Sshd
 
-from clients import Client, answer
+from clients import WORK, Client, answer
 
-WORK = """
-import json, os
-from pathlib import Path
-from slurm import File, task
-import helper
-
-TABLE = json.loads((Path(__file__).parent / "table.json").read_text())
-
-@task(time="5min", mem="60M", cache=True)
-def plus(x, y=0):
-    return x + y + helper.STEP
-
-@task(time="5min", mem="60M", cache=True)
-def tabled(x):
-    return TABLE["k"] + x
-
-@task(time="5min", mem="60M", cache=True)
-def length(file):
-    return len(Path(file).read_text())
-
+MORE = """
 @task(time="5min", mem="60M", cache=True, packaging="source")
 def moded(x):
     import mode
     return f"{mode.MODE} {x}"
 """
 FILES = {
-    "work": WORK + "\nimport mode\n",
+    "work": WORK + MORE + "\nimport mode\n",
     "helper": "STEP = 10\n",
     "table_json": '{"k": 1}',
     "mode": 'import os\nMODE = os.environ.get("MODE", "plain")\n',

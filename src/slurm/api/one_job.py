@@ -20,7 +20,7 @@ PATIENCE = 20.0
 
 @contextlib.contextmanager
 def turn(agent: Any, path: str, part: str) -> Iterator[bool]:
-    """Whether a part is ours to submit, whoever else tries; False: it was done by another one.
+    """Claim a part for this process to submit; False: another process has submitted it.
 
     While it is done the others are shown that somebody is at it: an answer may take minutes.
     """

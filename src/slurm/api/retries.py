@@ -255,7 +255,7 @@ def move(agent: Any, run: str, token: str, index: int, behind: Sequence[str]) ->
 
 
 def _submit_part(agent: Any, path: str, part: Part, flags: Dict[str, Any]) -> None:
-    """Submit a part exactly once, whoever else tries."""
+    """Submit a part exactly once, also when several processes try."""
     with one_job.turn(agent, path, part.token) as ours:
         if ours:
             _submit_ours(agent, path, part, flags)
@@ -331,7 +331,7 @@ def _fates_in(
     states = {} if read_policy(path) is not None else _found_states(agent, path, part, left)
     for index in left:
         if index in again and not os.path.exists(_file(path, again[index], "refused")):
-            fates[index] = ("wait", [])  # whoever has the secrets of the run submits it
+            fates[index] = ("wait", [])  # a process with the secrets of the run submits it
         else:
             over = index not in states or states[index][0].phase == "finished"
             fates[index] = ("failed", []) if over else waits

@@ -1,4 +1,4 @@
-"""Room for a number of guests: when it is full, whoever has most of it makes room for the next."""
+"""A limit on connections: when it is reached, the peer with the most loses its oldest one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Guest:
 
 
 class Room:
-    """Has room for so many guests; a new one is never refused.
+    """Holds up to a number of guests; a new one is never refused.
 
     In a full room the peer with the most guests loses the oldest. So strangers at one address
     never cost another address its place, and those that hold on to theirs lose it first.
@@ -101,7 +101,7 @@ def answered(request: web.Request) -> None:
 
 
 class Door:
-    """Takes connections on a port for a server, so many at a time, before and after TLS begins."""
+    """Accepts connections for a server, up to a number at a time, before and after TLS begins."""
 
     def __init__(self, server: web.Server, tls: ssl.SSLContext, most: int) -> None:
         self._server, self._tls = server, tls

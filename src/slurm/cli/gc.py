@@ -61,7 +61,7 @@ def gc(
     *,
     older_than: Annotated[str, Parameter(help="Only what ended so long ago.")] = "30d",
     keep: Annotated[
-        int, Parameter(help="Keep so many of the newest runs of each task.", validator=COUNT)
+        int, Parameter(help="How many of the newest runs of each task to keep.", validator=COUNT)
     ] = 1,
     task: Annotated[str | None, Parameter(help="Only runs of this task.")] = None,
     failed: Annotated[bool, Parameter(negative="", help="Only runs that failed.")] = False,

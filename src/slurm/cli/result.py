@@ -50,7 +50,8 @@ def result(
     ] = None,
     output: Annotated[Path | None, Parameter(help="Pickle the value into this file.")] = None,
     timeout: Annotated[
-        float | None, Parameter(help="Wait so many seconds, not for ever.", validator=SECONDS)
+        float | None,
+        Parameter(help="The most seconds to wait; left out: for ever.", validator=SECONDS),
     ] = None,
     common: Common = COMMON,
 ) -> Returned:

@@ -51,7 +51,7 @@ class Outside:
         self._home = home
         self._acts = acts
         self._known: dict[int, bool] = {}
-        #: Statements that read nothing whoever calls them.
+        #: Statements that read nothing, also when they are called.
         self._clean: set[int] = set()
         #: Name -> what binds it, in any of the modules.
         self._binding: dict[str, list[tuple[Module, Statement]]] = {}
