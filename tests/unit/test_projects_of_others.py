@@ -261,7 +261,7 @@ except private.Untrusted as error:
 def test_a_file_system_that_went_away_while_it_was_looked_at_is_not_roots(tmp_path: Path) -> None:
     """The program behind it takes its mount away while it answers, and goes on to answer."""
     if shutil.which("bindfs") is None or not os.path.exists("/dev/fuse"):
-        pytest.skip("bindfs is not here")
+        pytest.skip("bindfs or /dev/fuse is not here")
     for name in ("src", "mnt"):
         (tmp_path / name).mkdir()
     (tmp_path / "src/f").write_text("x")
