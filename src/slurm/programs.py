@@ -134,7 +134,7 @@ PROGRAMS = (
     Program("csh", "tcsh", (T_SSH,), "it is not tested as a login shell"),
     Program("fish", "fish", (T_UNIT, T_SSH), "its completion is not tested"),
     Program("make", "make", (T_DOCS,), "nothing of this runs"),
-    Program("bindfs", "bindfs", (T_UNIT, T_EMBEDDED, FAULTS), "no file system of another user is mounted"),
+    Program("bindfs", "bindfs", (T_UNIT, T_EMBEDDED, FAULTS), "nothing of others is mounted"),
     Program("go", "", (), "Kubernetes, kubelet and helm cannot be built: Go 1.26 from go.dev"),
     Program("helm", "", (), "the chart is not rendered by helm itself"),
 )  # fmt: skip
